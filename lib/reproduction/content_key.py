@@ -11,6 +11,7 @@ import ast
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,8 +37,24 @@ def module_file(name: str) -> Path | None:
     return None
 
 
+def lazy_targets(package: str) -> set[str]:
+    """Modules that a lazy package (PEP 562: its `__init__` defines `__getattr__`) loads on attribute access."""
+    path = module_file(package)
+    if path is None or path.name != "__init__.py":
+        return set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body):
+        return set()
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = words | {f"{package}.{word.lstrip('.')}" for word in words}
+    return {name for name in names if re.fullmatch(r"\w+(\.\w+)*", name) and module_file(name)}
+
+
 def imported_modules(source: str, *, package: str = "") -> set[str]:
     """Names of the first-party modules that a source text imports, at any depth of its syntax tree.
+
+    An attribute taken from a lazy package could come from any module that the package names, so all of these count;
+    importing the submodule itself keeps the key narrow.
 
     Args:
         source: Python source; lines that start with IPython magics must have been removed.
@@ -52,16 +69,15 @@ def imported_modules(source: str, *, package: str = "") -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            for alias in node.names:
+                found |= {alias.name} | lazy_targets(alias.name)
         elif isinstance(node, ast.ImportFrom):
             parts = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*parts, node.module] if node.module else parts)
             found.add(base)
-            found.update(f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # Lazy packages name their submodules in strings (PEP 562); a bare dotted name is an import there.
-            if node.value.split(".")[0] in PACKAGES and "." in node.value and module_file(node.value):
-                found.add(node.value)
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                found |= {name} if module_file(name) else lazy_targets(base)
     return {name for name in found if module_file(name)}
 
 
@@ -76,8 +92,7 @@ def _direct(name: str, _stamp: int) -> frozenset[str]:
 def import_closure(modules: Iterable[str]) -> list[str]:
     """First-party modules reachable from the given ones, themselves and their parent packages included.
 
-    A lazy package `__init__` counts as a file, not as an import of all that it could load: only what its source imports
-    is followed.
+    A lazy package `__init__` counts as a file, not as an import of all that it could load.
 
     Raises:
         ModuleNotFoundError: when a given name is no first-party module.
@@ -101,35 +116,72 @@ def import_closure(modules: Iterable[str]) -> list[str]:
     return sorted(seen)
 
 
+def code_text(source: str) -> str:
+    """A module's source without what cannot change a result: docstrings, comment lines, blank lines, trailing spaces.
+
+    Lines of multi-line strings that are no docstrings are kept as they stand.
+
+    Raises:
+        SyntaxError: when the source does not parse.
+    """
+    docstrings: set[int] = set()
+    verbatim: set[int] = set()
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno > node.lineno:
+            verbatim.update(range(node.lineno, node.end_lineno + 1))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
+            first = body[0]
+            # A docstring that is the whole body, or shares its line with code, stays.
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                if len(body) > 1 and body[1].lineno > first.end_lineno and first.lineno > getattr(node, "lineno", 0):
+                    docstrings.update(range(first.lineno, first.end_lineno + 1))
+    kept = []
+    for number, line in enumerate(source.splitlines(), start=1):
+        if number in docstrings:
+            continue
+        if number in verbatim:
+            kept.append(line)
+        elif (text := line.rstrip()) and not text.lstrip().startswith("#"):
+            kept.append(text)
+    return "\n".join(kept)
+
+
 def content_key(
-    *, modules: Sequence[str], parameters: Mapping, data: Mapping, source: str = "", lock: Path | None = None
+    *,
+    modules: Sequence[str],
+    parameters: Mapping,
+    data: Mapping,
+    source: str = "",
+    lock: Path | None = ROOT / "constraints.txt",
 ) -> str:
     """SHA-256 (hex) of source, parameters, import closure, lock file and data.
 
     Args:
-        modules: first-party modules that the computation imports; their closure is followed.
+        modules: first-party modules that the computation imports; the code of their closure counts (`code_text`).
         parameters: JSON-serialisable values that the computation reads.
         data: name -> checksum of each data set that was resolved (empty when all is synthesised).
         source: the computation's own text, e.g. a notebook's cells.
-        lock: lock file; the repository's constraints.txt by default.
+        lock: lock file, or None to leave the installed versions out (the "code key" of a committed result).
 
     Raises:
-        TypeError: when parameters or data are not JSON-serialisable, naming the value.
+        TypeError: when parameters or data are not JSON-serialisable, naming the type.
     """
     digest = hashlib.sha256()
 
-    def add(label: str, payload: bytes) -> None:
+    def add(label: str, payload: str) -> None:
         # Lengths keep two neighbouring fields from being read as one.
-        digest.update(f"{label}:{len(payload)}:".encode())
-        digest.update(payload)
+        digest.update(f"{label}:{len(payload)}:{payload}".encode())
 
-    add("source", source.encode())
+    add("source", source)
     for label, mapping in (("parameters", parameters), ("data", data)):
-        add(label, json.dumps(dict(mapping), sort_keys=True, allow_nan=True).encode())
+        add(label, json.dumps(dict(mapping), sort_keys=True))
     for name in import_closure(modules):
         path = module_file(name)
         assert path is not None
-        add(name, path.read_bytes())
-    lock = ROOT / "constraints.txt" if lock is None else lock
-    add("lock", lock.read_bytes() if lock.is_file() else b"")
+        add(name, code_text(path.read_text(encoding="utf-8")))
+    if lock is not None:
+        add("lock", lock.read_text(encoding="utf-8") if lock.is_file() else "")
     return digest.hexdigest()

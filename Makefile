@@ -1,0 +1,49 @@
+# Two commands: `make book` and `make test`. Everything else is a variation of these.
+SHELL := /bin/bash
+PYTHON ?= python3
+PROFILE ?= quick
+PORT ?= 8000
+BIN := .venv/bin
+RUN := $(CURDIR)/$(BIN)/python
+WORKERS ?= 2
+export PROFILE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup book test bench serve search clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+# uv does not read pip's configuration: a local wheel folder named there is passed on (empty when unset).
+# torch's CPU build: UV_TORCH_BACKEND=cpu make book
+.venv/.installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; Python 3.11 or newer is needed (PYTHON=... names another)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null || echo $$PIP_FIND_LINKS)}" \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e ".[book,test,bench]"
+	@touch $@
+
+setup: .venv/.installed  ## virtual environment, install, compiled kernels
+	@cd $(CURDIR) && $(RUN) -m implicit_models.equilibrium.compile_kernels
+
+book: setup  ## regenerate the notebooks that changed and build the HTML book (PROFILE=quick|full)
+	@$(RUN) -m doit -n $(WORKERS) book
+
+test: setup  ## the whole test suite
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile
+
+bench: setup  ## every benchmark, peers side by side; results under benchmarks/results/
+	@for area in $$(cd benchmarks && ls *.py | sed 's/\.py//' | grep -vE '^(__init__|harness)$$'); do \
+	  $(RUN) -m benchmarks.$$area --json benchmarks/results/$$area.json || exit 1; done
+
+serve: book  ## build, then serve the book on 127.0.0.1:PORT (default 8000)
+	$(RUN) -m http.server $(PORT) --bind 127.0.0.1 --directory book/_build/html
+
+search: setup  ## search hyper-parameters in distribution (long; not part of the book's build)
+	$(RUN) -m reproduction.search
+
+clean:  ## remove everything that the build made, the virtual environment included
+	rm -rf .venv book/_executed book/_generated book/_build .doit.db* .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

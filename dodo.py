@@ -1,0 +1,107 @@
+"""The book's tasks: compile the kernels, execute each notebook whose content key changed, generate pages, build.
+
+`make` calls this; `python -m doit list` shows the tasks. The profile comes from the environment variable PROFILE. A
+notebook's state is the key inside its executed copy, not doit's database, so a kill at any moment costs only the
+notebooks that were running.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from doit.action import CmdAction
+from doit.reporter import ConsoleReporter
+
+from reproduction.content_key import ROOT
+from reproduction.execute import NOTEBOOKS, executed_key, up_to_date
+from reproduction.results import EXECUTED
+
+PROFILE = os.environ.get("PROFILE", "quick")
+if PROFILE not in ("quick", "full"):
+    sys.exit(f"PROFILE={PROFILE}: wanted quick or full")
+NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
+# One thread a worker: two notebooks run side by side on two cores.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+class Progress(ConsoleReporter):
+    """One line per notebook: [k/N] name seconds."""
+
+    done = 0
+    started = {}
+
+    def execute_task(self, task):
+        self.started[task.name] = time.perf_counter()
+        if not task.name.startswith("notebook:"):
+            self.outstream.write(f".  {task.name}\n")
+
+    def _line(self, task, text):
+        if task.name.startswith("notebook:"):
+            Progress.done += 1
+            self.outstream.write(f"[{Progress.done}/{len(NAMES)}] {task.name.partition(':')[2]} {text}\n")
+            self.outstream.flush()
+
+    def add_success(self, task):
+        if task.name.startswith("notebook:"):
+            metadata = json.loads((EXECUTED / f"{task.name.partition(':')[2]}.ipynb").read_text())["metadata"]
+            self._line(task, f"{metadata['implicit_models']['seconds']:.1f} s")
+
+    def skip_uptodate(self, task):
+        self._line(task, "up to date")
+
+    def add_failure(self, task, fail):
+        self._line(task, f"FAILED after {time.perf_counter() - self.started.get(task.name, time.perf_counter()):.1f} s")
+        super().add_failure(task, fail)
+
+
+DOIT_CONFIG = {"default_tasks": ["book"], "reporter": Progress, "verbosity": 1, "dep_file": str(ROOT / ".doit.db")}
+
+
+def run(*arguments):
+    """An action that runs a Python module in the environment of the workers."""
+    return CmdAction([sys.executable, "-m", *arguments], shell=False, env=ENVIRONMENT, cwd=str(ROOT))
+
+
+def task_kernels():
+    """Compile the numba kernels once; their cache lies beside the modules."""
+    return {"actions": [run("implicit_models.equilibrium.compile_kernels")], "verbosity": 2}
+
+
+def task_notebook():
+    """Execute a notebook if anything that it depends on changed."""
+    for name in NAMES:
+        yield {
+            "name": name,
+            "actions": [run("reproduction.execute", name, "--profile", PROFILE)],
+            "uptodate": [(up_to_date, [name, PROFILE])],
+            "task_dep": ["kernels"],
+            "doc": f"notebooks/{name}.ipynb, profile {PROFILE}",
+        }
+
+
+def task_pages():
+    """Scoreboard, errata and cost table from claims.yml, errata.yml, results/ and the executed notebooks."""
+    return {"actions": [run("reproduction.pages")], "task_dep": ["notebook"], "verbosity": 2}
+
+
+def build_html():
+    """Build the book; a warning is an error. Prints the page to open."""
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", "book", "-W", "--keep-going"]
+    built = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    if built.returncode:
+        # The build's own log is long; what stopped it stands in its warnings.
+        print(built.stdout[-6000:], built.stderr[-6000:])
+        return False
+    missing = [name for name in NAMES if executed_key(EXECUTED / f"{name}.ipynb") is None]
+    if missing:
+        print(f"not executed: {', '.join(missing)}")
+        return False
+    print(f"\nopen {(ROOT / 'book/_build/html/index.html').as_uri()}")
+    return True
+
+
+def task_book():
+    """The HTML book."""
+    return {"actions": [build_html], "task_dep": ["pages"], "verbosity": 2}

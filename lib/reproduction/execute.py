@@ -1,0 +1,225 @@
+"""Run one notebook: checked parameters, content key, atomic result.
+
+    python -m reproduction.execute ch5_identity --profile quick
+
+The copy is run as `NAME.running.ipynb`, gets its key and seconds into its metadata, and only then takes the name
+`book/_executed/NAME.ipynb`: a kill at any moment leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from reproduction.content_key import ROOT, content_key, imported_modules
+from reproduction.parameters import assigned_names, check_names, coerce
+from reproduction.results import EXECUTED, MIME, RESULTS, save
+
+NOTEBOOKS = ROOT / "notebooks"
+METADATA = "implicit_models"
+# Versions that can move a number; they go into a result's provenance.
+VERSIONS = ("torch", "numpy", "scipy", "numba", "scikit-learn", "pandas")
+
+
+def read_notebook(name: str) -> dict[str, Any]:
+    """A committed notebook as JSON.
+
+    Raises:
+        FileNotFoundError: when there is none of that name, listing those there are.
+    """
+    path = NOTEBOOKS / f"{name}.ipynb"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb")))
+        raise FileNotFoundError(f"no notebook {name!r}; there are: {known}")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def cell_text(cell: dict[str, Any]) -> str:
+    """Source of a cell as one text."""
+    source = cell["source"]
+    return source if isinstance(source, str) else "".join(source)
+
+
+def parameters_of(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Names and default values of the one cell tagged `parameters`.
+
+    Raises:
+        ValueError: when there is not exactly one such cell, or it holds anything but literals.
+    """
+    tagged = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
+    if len(tagged) != 1:
+        raise ValueError(f"{len(tagged)} cells are tagged `parameters`, one is wanted")
+    return assigned_names(cell_text(tagged[0]))
+
+
+def code_of(notebook: dict[str, Any]) -> str:
+    """All code cells as one Python text, without IPython magics."""
+    cells = [cell_text(c) for c in notebook["cells"] if c["cell_type"] == "code"]
+    return "\n".join(re.sub(r"^\s*[%!].*$", "", text, flags=re.MULTILINE) for text in cells)
+
+
+def data_checksums(notebook: dict[str, Any], parameters: dict[str, Any]) -> dict[str, str]:
+    """Name -> checksum of the data set that a notebook with a `dataset` parameter would resolve now."""
+    if "dataset" not in parameters:
+        return {}
+    from data_gen.vision import fingerprint
+
+    return fingerprint(parameters["dataset"])
+
+
+def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:
+    """Content key (decides a rerun) and code key (decides whether a committed result is stale) of a run."""
+    notebook = read_notebook(name)
+    code = code_of(notebook)
+    sources = "\n".join(cell_text(c) for c in notebook["cells"])
+    modules = sorted(imported_modules(code))
+    data = data_checksums(notebook, parameters)
+    # Prose must reach the built page, but it does not make a committed number stale.
+    content = content_key(modules=modules, parameters=parameters, data=data, source=sources)
+    committed = RESULTS / f"{name}.json"
+    if committed.is_file():
+        # The page shows the committed full run beside its own, so a new one reruns the page.
+        content = content_key(modules=[], parameters={}, data={}, source=content + committed.read_text("utf-8"))
+    code_key = content_key(modules=modules, parameters=parameters, data={}, source=code, lock=None)
+    return {"content_key": content, "code_key": code_key, "data_key": json.dumps(data, sort_keys=True)}
+
+
+def effective_parameters(name: str, profile: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Defaults of a notebook with the profile and the given values put in.
+
+    Raises:
+        ValueError, TypeError: on unknown names and wrong types (see `reproduction.parameters`).
+    """
+    defaults = parameters_of(read_notebook(name))
+    given = {"profile": profile, **(given or {})}
+    check_names(list(given), list(defaults))
+    return defaults | {key: coerce(key, value, defaults[key]) for key, value in given.items()}
+
+
+def executed_key(path: Path) -> str | None:
+    """Content key of an executed copy, or None when there is no finished one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["metadata"][METADATA]["content_key"]
+    except (OSError, KeyError, json.JSONDecodeError):
+        return None
+
+
+def up_to_date(name: str, profile: str) -> bool:
+    """Whether the executed copy stands for what a run would now compute."""
+    wanted = keys_of(name, effective_parameters(name, profile))["content_key"]
+    return executed_key(EXECUTED / f"{name}.ipynb") == wanted
+
+
+def published(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The values that an executed notebook published."""
+    found = [o["data"][MIME] for c in notebook["cells"] for o in c.get("outputs", []) if MIME in o.get("data", {})]
+    return found[-1] if found else {"values": {}, "units": {}, "curves": {}, "seeds": []}
+
+
+def provenance(keys: dict[str, str], seconds: float, cpu_seconds: float) -> dict[str, Any]:
+    """What a reader needs to judge or repeat a result: keys, versions, hardware, time."""
+    from importlib.metadata import version
+
+    return {
+        "code_key": keys["code_key"],
+        "data_key": json.loads(keys["data_key"]),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONS},
+        "hardware": {"machine": platform.machine(), "cpu": cpu_name(), "threads": int(os.environ.get("OMP_NUM_THREADS", "0"))},
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def cpu_name() -> str:
+    """Model name of the processor, as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
+
+
+def execute(name: str, profile: str, given: dict[str, Any] | None = None, target: Path | None = None) -> Path:
+    """Run a notebook with papermill and put the finished copy in place.
+
+    Args:
+        name: notebook without suffix.
+        profile: "quick" or "full"; a full run also writes results/NAME.json.
+        given: further parameters.
+        target: where the copy goes instead of book/_executed/NAME.ipynb; no results are written then.
+
+    Raises:
+        papermill.PapermillExecutionError: when a cell raises; the unfinished copy stays as NAME.running.ipynb.
+    """
+    import resource
+
+    import papermill
+
+    parameters = effective_parameters(name, profile, given)
+    keys = keys_of(name, parameters)
+    final = EXECUTED / f"{name}.ipynb" if target is None else target
+    running = final.with_name(f"{final.stem}.running.ipynb")
+    running.parent.mkdir(parents=True, exist_ok=True)
+    print(f"{name}: {', '.join(f'{k}={v!r}' for k, v in parameters.items())}", flush=True)
+    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    papermill.execute_notebook(
+        str(NOTEBOOKS / f"{name}.ipynb"), str(running), parameters={"profile": profile, **(given or {})},
+        kernel_name="python3", progress_bar=False, log_output=False, cwd=str(NOTEBOOKS),
+    )
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    notebook = json.loads(running.read_text(encoding="utf-8"))
+    # Paths and times of one machine do not belong into a page.
+    notebook["metadata"].pop("papermill", None)
+    for cell in notebook["cells"]:
+        cell["metadata"].pop("papermill", None)
+        cell["metadata"].pop("execution", None)
+    notebook["metadata"][METADATA] = {**keys, "profile": profile, "seconds": round(seconds, 1)}
+    content = {**published(notebook), "notebook": name, "profile": profile, "parameters": parameters,
+               "provenance": provenance(keys, seconds, cpu_seconds)}
+    running.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
+    if target is None:
+        save(EXECUTED / f"{name}.json", content)
+        if profile == "full" and not given:
+            save(RESULTS / f"{name}.json", content)
+            # The key covers the committed result, which has just changed.
+            notebook["metadata"][METADATA]["content_key"] = keys_of(name, parameters)["content_key"]
+            running.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
+    os.replace(running, final)
+    return final
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; a cell that raises is named with its notebook, and the exit status is 1."""
+    parser = argparse.ArgumentParser(prog="python -m reproduction.execute", description=__doc__.splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("--profile", default="quick", choices=("quick", "full"))
+    parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    parser.add_argument("--to", type=Path, help="write the executed copy here, and no results")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import papermill
+
+    try:
+        execute(options.name, options.profile, dict(options.p), options.to)
+    except papermill.PapermillExecutionError as error:
+        text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback or []))
+        print(f"\nFAILED notebooks/{options.name}.ipynb, code cell [{error.exec_count}]:\n{error.source}\n\n{text}\n"
+              f"{error.ename}: {error.evalue}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Generated parts of the book: scoreboard, errata, cost table. Nothing in them is typed by hand.
+
+    python -m reproduction.pages
+
+reads book/claims.yml, book/errata.yml, results/*.json and the executed notebooks, and writes book/_generated/*.html.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from reproduction.claims import (
+    CLAIMS, ERRATA, PAPERS, VERDICTS, Verdict, format_published, format_sources, judge, load_claims, read_yaml, recorded_values,
+)
+from reproduction.content_key import ROOT
+from reproduction.execute import NOTEBOOKS
+from reproduction.results import summary
+
+GENERATED = ROOT / "book" / "_generated"
+SEVERITIES = ("theorem", "contradiction", "number", "experiment", "method", "overclaim", "data", "sharpness", "misprint")
+
+
+def slug(text: str) -> str:
+    """A verdict as a CSS class."""
+    return text.replace(" ", "-")
+
+
+def notebook_link(name: str) -> str:
+    """Link to a notebook's page where it exists, else its name."""
+    if (NOTEBOOKS / f"{name}.ipynb").is_file():
+        return f'<a href="_executed/{name}.html">{escape(name)}</a>'
+    return f"<span>{escape(name)}</span>"
+
+
+def verdict_cell(verdict: Verdict) -> str:
+    """A verdict and its measured value as HTML."""
+    stale = ' <span class="stale" title="the code behind this run has changed since">stale</span>' if verdict.stale else ""
+    value = f'<span class="measured">{escape(verdict.measured)}</span>' if verdict.measured else ""
+    return f'<span class="verdict {slug(verdict.verdict)}">{escape(verdict.verdict)}</span>{stale} {value}'
+
+
+def options(name: str, label: str, values: list[str]) -> str:
+    """A drop-down filter over one data attribute of the rows."""
+    items = "".join(f'<option value="{escape(value)}">{escape(value)}</option>' for value in values)
+    return f'<label>{escape(label)} <select data-filter="{name}"><option value="">all</option>{items}</select></label>'
+
+
+def controls(filters: str, label: str, what: str) -> str:
+    """Search box, filters and the count of rows shown."""
+    return (f'<form class="record-controls" role="search" onsubmit="return false"><label>{escape(label)} '
+            f'<input type="search" data-filter="text" placeholder="words in a row"></label>{filters}'
+            f'<output aria-live="polite" data-count="{escape(what)}"></output></form>')
+
+
+def scoreboard(claims: list[dict[str, Any]]) -> str:
+    """The sortable, filterable table of all claims."""
+    recorded = {name: recorded_values(name) if (NOTEBOOKS / f"{name}.ipynb").is_file() else (None, None, False)
+                for name in {claim.get("measure", claim)["notebook"] for claim in claims}}
+    rows, counts = [], Counter()
+    # What is measured comes first; inside each half the order is that of the file, by chapter.
+    for claim in sorted(claims, key=lambda claim: "measure" not in claim):
+        notebook = claim.get("measure", claim)["notebook"]
+        full, build, stale = recorded[notebook]
+        committed, present = judge(claim, full, stale), judge(claim, build)
+        counts[committed.verdict] += 1
+        papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in claim["papers"]}))
+        details = []
+        if claim.get("setting"):
+            details.append(f"<dt>setting</dt><dd>{escape(str(claim['setting']))}</dd>")
+        if claim.get("conflicts"):
+            details.append(f"<dt>conflict in the papers</dt><dd>{escape(str(claim['conflicts']))}</dd>")
+        if "reproduced_if" in claim:
+            condition = f"<code>{escape(claim['reproduced_if'])}</code>"
+            if "direction_if" in claim:
+                condition += f"; in direction if <code>{escape(claim['direction_if'])}</code>"
+            details.append(f"<dt>reproduced if</dt><dd>{condition}</dd>")
+        if claim.get("explanation") and committed.verdict in VERDICTS[1:3]:
+            details.append(f"<dt>why</dt><dd>{escape(claim['explanation'])}</dd>")
+        if claim.get("not_testable"):
+            details.append(f"<dt>why not testable</dt><dd>{escape(claim['not_testable'])}</dd>")
+        more = f"<details><summary>details</summary><dl>{''.join(details)}</dl></details>" if details else ""
+        rows.append(
+            f'<tr id="{escape(claim["id"])}" data-paper="{escape(papers)}" data-verdict="{escape(committed.verdict)}" '
+            f'data-kind="{escape(claim["kind"])}" data-notebook="{escape(claim["notebook"])}">'
+            f'<td data-label="claim">{escape(claim["statement"])} <span class="where">{escape(format_sources(claim["papers"]))}'
+            f"</span>{more}</td>"
+            f'<td data-label="published">{escape(format_published(claim["published"]))}</td>'
+            f'<td data-label="measured, full run">{verdict_cell(committed)}</td>'
+            f'<td data-label="this build">{verdict_cell(present) if present.measured else "<span>not measured in this build</span>"}</td>'
+            f'<td data-label="notebook">{notebook_link(notebook)}</td></tr>'
+        )
+    tally = "".join(f'<li><span class="verdict {slug(v)}">{v}</span> {counts[v]}</li>' for v in VERDICTS)
+    filters = (
+        options("paper", "paper", [PAPERS[p][0] for p in PAPERS])
+        + options("verdict", "verdict", list(VERDICTS))
+        + options("kind", "kind", sorted({c["kind"] for c in claims}))
+        + options("notebook", "notebook", sorted({c["notebook"] for c in claims}))
+    )
+    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>'
+                   for name in ("claim", "published", "measured, full run", "this build", "notebook"))
+    return (f'<ul class="record-tally">{tally}</ul><div class="record">{controls(filters, "search", "claims")}'
+            f'<table class="record-table scoreboard"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n')
+
+
+def errata(entries: list[dict[str, Any]]) -> str:
+    """The errata as a filterable table: printed, right, evidence."""
+    rows, shown = [], 0
+    for entry in entries:
+        evidence = f'<span>{escape(str(entry["evidence"]))}</span>'
+        status = "not yet"
+        if "shown" in entry:
+            notebook, values = entry["shown"]["notebook"], []
+            full, build, _ = recorded_values(notebook)
+            for name, key in entry["shown"].get("values", {}).items():
+                source = next((r for r in (full, build) if r and key in r["values"]), None)
+                if source:
+                    values.append(f"{name}: {summary(source['values'][key])} {source.get('units', {}).get(key, '')}".strip())
+            status = "shown"
+            text = f'<span class="measured">{escape("; ".join(values))}</span> ' if values else ""
+            evidence += f'<br>{text}shown in {notebook_link(notebook)}'
+        elif entry.get("checked") == "reading":
+            status = "reading"
+        shown += status == "shown"
+        papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in entry["papers"]}))
+        rows.append(
+            f'<tr id="{escape(entry["id"])}" data-paper="{escape(papers)}" data-severity="{escape(entry["severity"])}" '
+            f'data-shown="{status}"><td data-label="where">{escape(format_sources(entry["papers"]))}</td>'
+            f'<td data-label="printed">{escape(str(entry["printed"]))}</td><td data-label="right">{escape(str(entry["right"]))}</td>'
+            f'<td data-label="evidence">{evidence}</td><td data-label="kind">{escape(entry["severity"])}</td></tr>'
+        )
+    filters = (options("paper", "paper", [PAPERS[p][0] for p in PAPERS])
+               + options("severity", "kind", [s for s in SEVERITIES if any(e["severity"] == s for e in entries)])
+               + options("shown", "evidence", ["shown", "reading", "not yet"]))
+    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>'
+                   for name in ("where", "printed", "right", "evidence", "kind"))
+    return (f"<p>{len(entries)} entries; the evidence of {shown} is computed in a notebook of this book.</p>"
+            f'<div class="record">{controls(filters, "search", "errata")}<table class="record-table errata"><thead><tr>{head}</tr></thead>'
+            f'<tbody>{"".join(rows)}</tbody></table></div>\n')
+
+
+def cost() -> str:
+    """What each notebook costs: seconds of this build, CPU seconds of the committed full run, seeds, machine."""
+    rows = []
+    for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
+        full, build, stale = recorded_values(name)
+        present = f"{build['provenance']['seconds']:.0f} s ({build['profile']})" if build else "not run"
+        seeds = machine = "none"
+        committed = "none"
+        if full:
+            made = full["provenance"]
+            committed = f"{made['cpu_seconds']:.0f} CPU s, {made['date']}" + (" (stale)" if stale else "")
+            seeds = str(len(full["seeds"]))
+            versions = made["versions"]
+            machine = f"{made['hardware']['cpu']}; torch {versions['torch']}, numpy {versions['numpy']}, python {versions['python']}"
+        cells = (notebook_link(name), escape(present), escape(committed), escape(seeds), escape(machine))
+        labels = ("notebook", "this build", "full run", "seeds", "full run made with")
+        rows.append("<tr>" + "".join(f'<td data-label="{a}">{b}</td>' for a, b in zip(labels, cells)) + "</tr>")
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("notebook", "this build", "full run", "seeds", "full run made with"))
+    return f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>\n'
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file only when its text changed, so that Sphinx rereads no page in vain."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Write all generated parts."""
+    claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
+    write(GENERATED / "scoreboard.html", scoreboard(claims))
+    write(GENERATED / "errata.html", errata(entries))
+    write(GENERATED / "cost.html", cost())
+    print(f"pages: {len(claims)} claims, {len(entries)} errata")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Figures: one look for the whole book, and the one plot that most of it needs, curves with their spread.
+
+Colours are seaborn's colour-blind palette; a model keeps its colour, marker and line style on every figure, so that
+nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# name -> (label, colour index of the palette, marker, line style); implicit solid, controls dashed, baselines dash-dotted.
+STYLES: dict[str, tuple[str, int, str, str]] = {
+    "implicit": ("implicit", 0, "o", "-"),
+    "implicit_no_skip": ("implicit, no D", 9, "s", "-"),
+    "implicit_strict_upper": ("implicit, strictly triangular A", 4, "^", "-"),
+    "linear": ("linear", 7, "x", "--"),
+    "mlp": ("MLP", 3, "v", "-."),
+    "mlp_10_9_9_10": ("MLP 10-9-9-10", 6, "<", "-."),
+    "mlp_bias_free": ("MLP, no biases", 2, "D", "--"),
+    "mlp_skip": ("MLP + skip", 1, "P", "--"),
+    "nalu": ("NALU", 8, "*", ":"),
+    "transformer": ("transformer encoder", 5, "h", ":"),
+    "transformer_sequential": ("transformer, sequential", 5, "h", ":"),
+    "transformer_depthwise": ("transformer, depth-wise", 6, "H", ":"),
+}
+
+
+def use_style() -> None:
+    """Set the book's matplotlib parameters (call once in a notebook)."""
+    import seaborn
+
+    seaborn.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.95)
+    import matplotlib
+
+    matplotlib.rcParams.update({
+        "figure.figsize": (7.2, 4.4), "figure.dpi": 144, "savefig.bbox": "tight", "figure.facecolor": "white",
+        "axes.grid": True, "grid.alpha": 0.35, "axes.spines.top": False, "axes.spines.right": False,
+        "lines.markersize": 5, "lines.linewidth": 1.6, "legend.frameon": False, "legend.fontsize": "small",
+    })
+
+
+def style_of(name: str, position: int = 0) -> dict[str, Any]:
+    """Matplotlib keywords of a model's line: label, colour, marker, line style."""
+    import seaborn
+
+    palette = seaborn.color_palette("colorblind")
+    label, colour, marker, line = STYLES.get(name, (name.replace("_", " "), position % 10, "o", "-"))
+    return {"label": label, "color": palette[colour], "marker": marker, "linestyle": line}
+
+
+def spread_curves(
+    axes, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], *, xlabel: str, ylabel: str,
+    xscale: str = "linear", yscale: str = "log", limits: tuple[float, float] | None = None,
+) -> None:
+    """Draw one curve a model: the median over seeds, and the band from the smallest to the largest seed.
+
+    Args:
+        axes: matplotlib axes.
+        x: (k,) abscissae.
+        curves: name -> (seeds, k) values; a seed that is not finite at a point is left out of the band there and marked
+            by a cross at the top of the axes, so that a diverged run stays visible.
+        xlabel, ylabel: labels with units.
+        limits: range of the ordinate.
+
+    Raises:
+        ValueError: when a curve's length is not that of x, naming the model.
+    """
+    import numpy as np
+
+    for position, (name, rows) in enumerate(curves.items()):
+        values = np.array([[float(v) for v in row] for row in rows])
+        if values.shape[1] != len(x):
+            raise ValueError(f"curve {name!r} has {values.shape[1]} points, x has {len(x)}")
+        finite = np.where(np.isfinite(values), values, np.nan)
+        known = np.isfinite(finite).any(axis=0)
+        style = style_of(name, position)
+        abscissa = np.asarray(x, dtype=float)[known]
+        middle, low, high = (f(finite[:, known], axis=0) for f in (np.nanmedian, np.nanmin, np.nanmax))
+        axes.plot(abscissa, middle, markevery=max(1, len(abscissa) // 12), **style)
+        if len(rows) > 1:
+            axes.fill_between(abscissa, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        lost = ~np.isfinite(values).all(axis=0)
+        if lost.any():
+            axes.plot(np.asarray(x)[lost], np.full(lost.sum(), 0.985), "x", color=style["color"], clip_on=False,
+                      transform=axes.get_xaxis_transform())
+    axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
+    if limits is not None:
+        axes.set_ylim(*limits)
+
+
+def outside_legend(axes, title: str | None = None) -> None:
+    """Put the legend to the right of the axes, where it covers no curve."""
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), title=title, borderaxespad=0)

@@ -1,0 +1,159 @@
+"""Measured values of a notebook: recorded once, glued into pages, compared with the committed full run.
+
+A notebook records every value that a page or a claim quotes. `publish` puts them into the executed notebook as one
+structured output, from which the runner writes `book/_executed/NAME.json` and, for the full profile,
+`results/NAME.json` with its provenance.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reproduction.content_key import ROOT
+
+MIME = "application/vnd.implicit-models.results+json"
+RESULTS = ROOT / "results"
+EXECUTED = ROOT / "book" / "_executed"
+
+
+def plain(value: Any) -> Any:
+    """NumPy and torch scalars and arrays as JSON values; infinities and NaN as the texts 'inf', '-inf', 'nan'.
+
+    Raises:
+        TypeError: when the value has no JSON form.
+    """
+    if isinstance(value, (str, bool, type(None))):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    raise TypeError(f"no JSON form for {type(value).__name__}: {value!r}")
+
+
+def numbers(values: Any) -> list[float]:
+    """A recorded entry as a flat list of floats ('inf' and 'nan' read back)."""
+    if isinstance(values, (list, tuple)):
+        return [number for item in values for number in numbers(item)]
+    return [float(values)]
+
+
+@dataclass
+class Results:
+    """Values that one run of a notebook measured.
+
+    Args:
+        notebook: name without suffix.
+        profile: "quick" or "full".
+        seeds: the seeds that the run used; a recorded list holds one number a seed.
+    """
+
+    notebook: str
+    profile: str
+    seeds: Sequence[int]
+    values: dict[str, Any] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+
+    def record(self, key: str, values: Any, unit: str = "") -> None:
+        """Record a value (a number, or one number a seed) under a key, and glue its median as text for the pages.
+
+        Raises:
+            ValueError: when the key is taken, since one of the two values would be lost.
+        """
+        if key in self.values:
+            raise ValueError(f"{self.notebook}: {key!r} is recorded twice")
+        self.values[key] = plain(values)
+        self.units[key] = unit
+
+    def record_curve(self, key: str, curve: Any) -> None:
+        """Record the data behind a figure (any nesting of mappings, lists and numbers)."""
+        if key in self.curves:
+            raise ValueError(f"{self.notebook}: curve {key!r} is recorded twice")
+        self.curves[key] = plain(curve)
+
+    def publish(self) -> None:
+        """Emit the recorded values as one output of the current cell, and glue each median (needs IPython)."""
+        from IPython.display import publish_display_data
+        from myst_nb import glue
+
+        payload = {
+            "notebook": self.notebook,
+            "profile": self.profile,
+            "seeds": list(self.seeds),
+            "values": self.values,
+            "units": {key: unit for key, unit in self.units.items() if unit},
+            "curves": self.curves,
+        }
+        json.dumps(payload, allow_nan=False)
+        publish_display_data({MIME: payload, "text/plain": f"{len(self.values)} values of {self.notebook}"})
+        for key, value in self.values.items():
+            if not isinstance(value, (str, bool, type(None), Mapping)):
+                glue(key, statistics.median(numbers(value)), display=False)
+
+    def full(self) -> dict[str, Any] | None:
+        """The committed full run of this notebook, or None when there is none yet."""
+        return load(RESULTS / f"{self.notebook}.json")
+
+    def table(self):
+        """Median and range of every value in this run beside the committed full run, as a DataFrame."""
+        import pandas as pd
+
+        full = self.full() or {"values": {}}
+        rows = {}
+        for key in self.values:
+            rows[key] = {
+                f"this run ({self.profile}, {len(self.seeds)} seeds)": summary(self.values[key]),
+                "committed full run": summary(full["values"][key]) if key in full["values"] else "none",
+                "unit": self.units[key],
+            }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def summary(values: Any, digits: int = 3) -> str:
+    """Median and, for several numbers, their range as text: '1.2e-07 [1.0e-07, 3.1e-07]'."""
+    if isinstance(values, (str, bool, type(None))) and values not in ("inf", "-inf", "nan"):
+        return str(values)
+    sample = numbers(values)
+    text = f"{statistics.median(sample):.{digits}g}"
+    if len(sample) > 1:
+        text += f" [{min(sample):.{digits}g}, {max(sample):.{digits}g}]"
+    return text
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """A results file, or None when it does not exist.
+
+    Raises:
+        ValueError: when the file is no JSON object, naming it.
+    """
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path.name}: not valid JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name}: holds {type(content).__name__}, wanted an object")
+    return content
+
+
+def save(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a results file in one step, so that a kill leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,71 @@
+"""What README and the book's pages show runs, and what they point to exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reproduction.execute import NOTEBOOKS
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md"))]}
+
+
+def examples():
+    for name, text in PAGES.items():
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)):
+            yield pytest.param(block, id=f"{name}-{number}")
+
+
+@pytest.mark.parametrize("block", examples())
+def test_example_runs(block, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "example"}
+    exec(compile(block, "example", "exec"), namespace)
+    # A comment `# -> text` after a print says what it must print.
+    for expected in re.findall(r"#\s*->\s*(.*)$", block, flags=re.MULTILINE):
+        assert expected.strip() in capsys.readouterr().out.replace("\n", " ") or not expected
+
+
+def test_library_example_learns(capsys):
+    block = re.search(r"```python\n(.*?)```", README, flags=re.DOTALL)[1]
+    assert 8 <= len([line for line in block.splitlines() if line.strip()]) <= 15
+    exec(compile(block, "readme", "exec"), {"__name__": "readme"})
+    loss, kind, converged = re.match(r"loss (\S+) (\w+) (\w+)", capsys.readouterr().out).groups()
+    assert float(loss) < 1e-2 and kind == "pf" and converged == "True"
+
+
+def test_readme_lists_every_notebook_and_target():
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        assert f"`{path.stem}`" in README, path.stem
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z]+)", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_links_and_images_exist():
+    for name, text in PAGES.items():
+        base = ROOT if name == "README.md" else ROOT / "book"
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if not target.startswith(("http", "_executed/", "_generated/")):
+                assert (base / target).exists(), f"{name}: {target}"
+
+
+def test_every_page_is_in_the_table_of_contents():
+    toc = (ROOT / "book" / "_toc.yml").read_text()
+    for path in (ROOT / "book").glob("*.md"):
+        assert re.search(rf"(file|root): {path.stem}\b", toc), path.name
+
+
+def test_bibliography_keys_are_unique_and_cited():
+    text = (ROOT / "book" / "references.bib").read_text()
+    keys = re.findall(r"^@\w+\{([^,]+),", text, flags=re.MULTILINE)
+    assert len(keys) == len(set(keys))
+    from reproduction.execute import cell_text, read_notebook
+
+    prose = "\n".join(PAGES.values()) + "\n".join(
+        cell_text(cell) for path in NOTEBOOKS.glob("*.ipynb") for cell in read_notebook(path.stem)["cells"])
+    for cited in re.findall(r"\{cite[:a-z]*\}`([^`]+)`", prose):
+        for key in cited.split(","):
+            assert key.strip() in keys, key

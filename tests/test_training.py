@@ -13,7 +13,7 @@ from data_gen.functions import identity
 from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import MLP
 from reproduction.baselines.transformer import DepthwiseEncoder
-from reproduction.training import History, Recipe, accuracy, evaluate, predict, train
+from reproduction.training import CheckpointError, History, Recipe, accuracy, evaluate, predict, train
 
 
 def regression(n=60, p=4, q=2, seed=0):
@@ -171,6 +171,16 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         train(MODELS["mlp"](), u + 1, y, recipe=recipe, seed=4, checkpoint=path)
     with pytest.raises(ValueError, match="its model"):
         train(MLP((4, 7, 2)), u, y, recipe=recipe, seed=4, checkpoint=path)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    u, y = regression()
+    path = tmp_path / "run.pt"
+    arguments = dict(recipe=Recipe(epochs=1), seed=4, checkpoint=path)
+    train(MODELS["mlp"](), u, y, **arguments)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(CheckpointError, match="run.pt cannot be read"):
+        train(MODELS["mlp"](), u, y, **arguments)
 
 
 def test_seed_decides_the_order_and_the_global_state_is_untouched():

@@ -20,11 +20,15 @@ from torch import Tensor, nn
 from reproduction.evaluation import accuracy, evaluate, predict
 from reproduction.recipe import History, Recipe
 
-__all__ = ["History", "Recipe", "accuracy", "evaluate", "predict", "train"]
+__all__ = ["CheckpointError", "History", "Recipe", "accuracy", "evaluate", "predict", "train"]
 
 LOSS_FUNCTIONS = {"mse": nn.functional.mse_loss, "cross_entropy": nn.functional.cross_entropy}
 # Above this many numbers, a shuffled copy of the training set costs more than indexing batch by batch.
 SHUFFLED_COPY_SIZE = 20_000_000
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that this run cannot resume from."""
 
 
 def train(
@@ -63,7 +67,8 @@ def train(
         History of all epochs, those before a resume included.
 
     Raises:
-        ValueError: u and y differ in length or are empty; checkpoint of another recipe, seed or data.
+        ValueError: u and y differ in length or are empty, or outputs and targets differ in shape.
+        CheckpointError: the checkpoint is of another recipe, seed, model or data, or cannot be read.
         FloatingPointError: the loss is not finite and recipe.on_nan is "raise"; names epoch and step.
     """
     u, y = torch.as_tensor(u), torch.as_tensor(y)
@@ -72,7 +77,7 @@ def train(
     run = _Run(model, u, y, recipe, seed)
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
-        run.restore(torch.load(path, weights_only=True), path)
+        run.restore(_read(path), path)
     training = model.training
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(run.dropout_state)
@@ -223,7 +228,7 @@ class _Run:
         own = self.identity()
         for name, value in saved["identity"].items():
             if value != own[name]:
-                raise ValueError(f"checkpoint {path} is of another run: its {name} is {value}, here {own[name]}")
+                raise CheckpointError(f"checkpoint {path} is of another run: its {name} is {value}, here {own[name]}")
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.shuffling.set_state(saved["shuffling"])
@@ -262,6 +267,13 @@ def _cloned(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_cloned(item) for item in value)
     return value
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        return torch.load(path, weights_only=True)
+    except Exception as error:  # torch.load reports damage by many types, from EOFError to UnpicklingError
+        raise CheckpointError(f"checkpoint {path} cannot be read ({type(error).__name__}); delete it") from error
 
 
 def _save(state: Mapping[str, Any], path: Path) -> None:

@@ -1,0 +1,89 @@
+"""The compiled kernels on torch tensors: views in, views out, the batch split over threads when it is worth it.
+
+A kernel works sample by sample without the interpreter lock, so that threads share nothing but A.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from implicit_models.activations import Activation
+from implicit_models.equilibrium import gauss_seidel as gs
+from implicit_models.equilibrium import newton as nt
+
+ROWS_PER_THREAD = 64  # a multiple of the kernels' blocks of samples
+WORK_PER_THREAD = 2_000_000  # multiply-adds per sweep below which a thread costs more than it saves
+
+
+def supports(A: Tensor, act: Activation) -> bool:
+    """Dense CPU float32 or float64 with componentwise activations."""
+    return (
+        act.componentwise
+        and A.layout is torch.strided
+        and A.device.type == "cpu"
+        and A.dtype in (torch.float32, torch.float64)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _codes(act: Activation, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+    code, param = act.kernel_codes
+    return code, param.astype(np.float32 if dtype is torch.float32 else np.float64)
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(pid: int) -> ThreadPoolExecutor:  # keyed by process: threads do not survive a fork
+    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="equilibrium")
+
+
+def _numpy(t: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(t.detach().numpy())
+
+
+def _split(kernel: Callable[..., tuple], rows: tuple[np.ndarray | None, ...], work: int) -> tuple[Tensor, ...]:
+    """Run kernel(*rows) on slices of the batch and join the results."""
+    N = rows[0].shape[0]
+    threads = min(torch.get_num_threads(), N // ROWS_PER_THREAD, 1 + work // WORK_PER_THREAD)
+    if threads <= 1:
+        return tuple(map(torch.from_numpy, kernel(*rows)))
+    size = -(-N // (threads * ROWS_PER_THREAD)) * ROWS_PER_THREAD
+    cuts = range(0, N, size)
+    futures = [
+        _pool(os.getpid()).submit(kernel, *(None if r is None else r[c : c + size] for r in rows)) for c in cuts
+    ]
+    parts = [f.result() for f in futures]
+    return tuple(torch.from_numpy(np.concatenate(p)) for p in zip(*parts, strict=True))
+
+
+def solve(
+    method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, tol: float, relative: bool, max_iter: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(x, residual, n_iter, status) of x = phi(A x + b) by "gauss_seidel" or "newton"."""
+    code, param = _codes(act, b.dtype)
+    M = _numpy(A)
+    if method == "newton":
+        kernel = lambda b, x0: nt.newton(M, b, code, param, x0, tol, relative, max_iter)  # noqa: E731
+    else:
+        reverse = gs.sweeps_in_reverse(M)
+        kernel = lambda b, x0: gs.gauss_seidel(M, b, code, param, x0, tol, relative, max_iter, reverse)  # noqa: E731
+    return _split(kernel, (_numpy(b), None if x0 is None else _numpy(x0)), b.numel() * b.shape[1])
+
+
+def solve_adjoint(
+    method: str, A: Tensor, slopes: Tensor, g: Tensor, tol: float, max_iter: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(v, residual, n_iter, status) of v = slopes (A' v + g) by "gauss_seidel" sweeps or "newton" (direct LU)."""
+    M = _numpy(A)
+    if method == "newton":
+        kernel = lambda d, g: nt.newton_adjoint(M, d, g)  # noqa: E731
+    else:
+        reverse = gs.sweeps_in_reverse(M.T)
+        kernel = lambda d, g: gs.gauss_seidel_adjoint(M, d, g, tol, max_iter, reverse)  # noqa: E731
+    return _split(kernel, (_numpy(slopes), _numpy(g)), g.numel() * g.shape[1])

@@ -1,0 +1,205 @@
+"""Gradients through an equilibrium.
+
+With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
+
+    implicit   v = J' (A' v + g)                                  exact (implicit function theorem)
+    jfb        v = J' g                                           one differentiated step (biased)
+    phantom    v = J' w, w = tau sum_{i<k} ((1 - tau) I + tau A' J')^i g      k damped steps of the Neumann series
+    unroll     autograd through every Picard step
+
+and then dL/dA = v x', dL/db = v (summed over the samples for A).
+
+Source: Tsai (2024), section 5.2; JFB: Fung et al. (2022); phantom gradient: Geng et al. (2021), unrolled form.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from implicit_models.activations import Activation, ActivationSpec, resolve_activation
+from implicit_models.equilibrium.convergence import CONVERGED, MAX_ITER, DIVERGED, NOT_FINITE, row_max, scaled_residual
+from implicit_models.equilibrium.settings import SolverSettings, cached_settings
+from implicit_models.equilibrium.solve import (
+    NOT_AN_IMAGE,
+    EquilibriumResult,
+    Solution,
+    check_problem,
+    report_if_failed,
+    solve_adjoint,
+    solve_state,
+)
+from implicit_models.equilibrium.triangular import TriangularPlan
+
+PHANTOM_STEPS = 5
+PHANTOM_DAMPING = 0.5
+
+
+def _transposed_product(v: Tensor, A: Tensor) -> Tensor:
+    return v @ A if A.layout is torch.strided else (A.t() @ v.t()).t()
+
+
+def _pre_activation(A: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    return b + (x @ A.t() if A.layout is torch.strided else (A @ x.t()).t())
+
+
+class _Equilibrium(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, A, b, x0, act, settings, plan, found):
+        solution = solve_state(A, b, act, settings, x0, plan)
+        report_if_failed("equilibrium", A, act, solution, settings)
+        found.append(solution)
+        ctx.failed = bool(solution.status.any())
+        ctx.act, ctx.settings, ctx.plan, ctx.method = act, settings, plan, solution.method
+        image = act.componentwise and solution.method not in NOT_AN_IMAGE and solution.method != "triangular"
+        ctx.save_for_backward(A, solution.x, None if image else b)
+        return solution.x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        A, x, b = ctx.saved_tensors
+        act, s = ctx.act, ctx.settings
+        if s.backward == "implicit":
+            solution = solve_adjoint(A, b, x, act, g, s, ctx.method, ctx.plan)
+            v = solution.x
+            if bool(solution.status.any()):
+                v = _settle_not_finite(solution, x, g)
+                report_if_failed("adjoint equilibrium (gradient)", A, act, solution, s)
+        else:
+            v = _truncated(A, b, x, act, g, s.backward)
+        grad_A = None
+        if ctx.needs_input_grad[0]:
+            if ctx.failed:  # a sample without cotangent adds nothing, whatever its state is: 0 times NaN must not enter
+                x = x.masked_fill((g == 0).all(1, keepdim=True), 0)
+            grad_A = v.t() @ x
+        return grad_A, v if ctx.needs_input_grad[1] else None, None, None, None, None, None
+
+
+def _settle_not_finite(solution: Solution, x: Tensor, g: Tensor) -> Tensor:
+    """Rows with a state or a cotangent that is not finite get NaN; rows with a zero cotangent get zero, and count as solved."""
+    silent = (g == 0).all(1)
+    v = solution.x
+    v[silent] = 0
+    solution.status[silent] = CONVERGED
+    solution.residual[silent] = 0
+    return v
+
+
+def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, backward: str) -> Tensor:
+    if act.componentwise:
+        slopes = act.derivative_at_value(x) if b is None else act.derivative(_pre_activation(A, b, x))
+        jacobian = lambda w: slopes * w  # noqa: E731
+    else:
+        z = _pre_activation(A, b, x)
+        jacobian = lambda w: act.vjp(z, w)  # noqa: E731
+    if backward == "jfb":
+        return jacobian(g)
+    w = PHANTOM_DAMPING * g
+    for _ in range(PHANTOM_STEPS - 1):
+        w = PHANTOM_DAMPING * g + (1 - PHANTOM_DAMPING) * w + PHANTOM_DAMPING * _transposed_product(jacobian(w), A)
+    return jacobian(w)
+
+
+def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None) -> Solution:
+    """Picard under autograd: a sample's iterate is taken when it converges, so that the graph ends there."""
+    finite = torch.isfinite(b.detach()).all(1)
+    if x0 is not None:
+        finite &= torch.isfinite(x0).all(1)
+    x = torch.zeros_like(b) if x0 is None else x0.detach()
+    status = torch.full((b.shape[0],), MAX_ITER, dtype=torch.int8, device=b.device)
+    status[~finite] = NOT_FINITE
+    n_iter = torch.zeros(b.shape[0], dtype=torch.int32, device=b.device)
+    residual = b.new_full((b.shape[0],), float("nan")).detach()
+    live = finite.clone()
+    for k in range(1, s.max_iter + 2):
+        new = act(_pre_activation(A, b, x))
+        change = row_max((new - x).detach())
+        scale = row_max(x.detach()) if s.relative else torch.ones_like(change)
+        if k > 1:
+            ok, lost = change <= s.tol * scale, ~torch.isfinite(change)
+            done = live & (ok | lost) if k <= s.max_iter else live
+            status = torch.where(done, torch.where(ok, CONVERGED, torch.where(lost, DIVERGED, MAX_ITER)).to(torch.int8), status)
+            residual = torch.where(done, scaled_residual(change, scale), residual)
+            n_iter = torch.where(done, k - 1, n_iter).to(torch.int32)
+            live = live & ~done
+            if not bool(live.any()):
+                break
+        x = torch.where(live[:, None], new, x) if k > 1 else new
+    x = torch.where(finite[:, None], x, float("nan"))
+    return Solution(x, residual, n_iter, status, "picard")
+
+
+def differentiable_solve(
+    A: Tensor,
+    b: Tensor,
+    act: Activation,
+    s: SolverSettings,
+    x0: Tensor | None = None,
+    plan: TriangularPlan | None = None,
+) -> Solution:
+    """Checked input in, solution with x attached to the graph out: the hot path of the layers."""
+    if s.backward == "unroll":
+        solution = _unrolled(A, b, act, s, x0)
+        report_if_failed("equilibrium", A, act, solution, s)
+        return solution
+    found: list[Solution] = []
+    if plan is None and s.solver == "auto" and A.layout is not torch.strided:
+        from implicit_models.equilibrium.triangular import triangular_plan
+
+        plan = triangular_plan(A, act)
+    x = _Equilibrium.apply(A, b, x0, act, s, plan, found)
+    return found[0]._replace(x=x)
+
+
+def equilibrium(
+    A: Float[Tensor, "n n"],
+    b: Float[Tensor, "N n"],
+    activation: ActivationSpec | Activation = "relu",
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    tol_mode: str = "relative",
+    max_iter: int = 500,
+    backward: str = "implicit",
+    x0: Float[Tensor, "N n"] | None = None,
+    on_failure: str = "warn",
+) -> Float[Tensor, "N n"]:
+    """Equilibrium x = phi(A x + b), differentiable in A and b.
+
+    Args:
+        A: (n, n); a sparse CSR matrix gets no gradient. b: (N, n).
+        activation, solver, tol, tol_mode, max_iter, x0, on_failure: as in `solve_equilibrium`.
+        backward: "implicit" | "jfb" | "phantom" | "unroll"; the adjoint equation is solved to tol relative to the larger
+            of max|g| and max|v| of each sample. Second derivatives exist for "unroll" only; the others raise.
+    Returns: x (N, n).
+    Raises: as `solve_equilibrium`; a backward pass that does not converge warns or raises `NotConverged` as well.
+    Source: Tsai (2024), section 5.2.
+    """
+    s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
+    check_problem(A, b, x0)
+    return differentiable_solve(A, b, resolve_activation(activation, A.shape[0]), s, x0).x
+
+
+def equilibrium_result(
+    A: Float[Tensor, "n n"],
+    b: Float[Tensor, "N n"],
+    activation: ActivationSpec | Activation = "relu",
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    tol_mode: str = "relative",
+    max_iter: int = 500,
+    backward: str = "implicit",
+    x0: Float[Tensor, "N n"] | None = None,
+    on_failure: str = "warn",
+) -> EquilibriumResult:
+    """`equilibrium`, with residual, iterations and convergence of every sample; x carries the gradient."""
+    s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
+    check_problem(A, b, x0)
+    found = differentiable_solve(A, b, resolve_activation(activation, A.shape[0]), s, x0)
+    return EquilibriumResult(
+        found.x, found.residual, found.n_iter, found.status == CONVERGED, found.method, found.status
+    )

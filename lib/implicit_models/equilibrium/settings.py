@@ -1,0 +1,71 @@
+"""Solver settings: checked once, immutable, carried by the model that owns them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+from dataclasses import dataclass
+
+SOLVERS = ("auto", "picard", "anderson", "gauss_seidel", "newton")
+TOL_MODES = ("relative", "absolute")
+BACKWARDS = ("implicit", "jfb", "phantom", "unroll")
+ON_FAILURE = ("warn", "raise", "ignore")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """How an equilibrium is solved and differentiated.
+
+    solver: "auto" | "picard" | "anderson" | "gauss_seidel" | "newton".
+    tol: bound on the residual max|phi(Ax+b) - x| of a sample, divided by max|x| in relative mode. A tolerance below
+        about 4 units in the last place of the dtype (relative 5e-7 in float32) is tried as asked and, where rounding
+        stops the iteration first, reported as not converged: it is never loosened.
+    tol_mode: "relative" | "absolute".
+    max_iter: largest number of evaluations of the map (sweeps, Newton steps) per sample.
+    backward: "implicit" (adjoint equation), "jfb" (Jacobian-free: one differentiated step), "phantom" (damped truncated
+        Neumann series), "unroll" (autograd through every Picard step).
+    on_failure: "warn" | "raise" | "ignore" when a sample does not converge, forward or backward.
+
+    Raises: ValueError or TypeError naming the setting.
+    """
+
+    solver: str = "auto"
+    tol: float = 1e-6
+    tol_mode: str = "relative"
+    max_iter: int = 500
+    backward: str = "implicit"
+    on_failure: str = "warn"
+
+    def __post_init__(self) -> None:
+        _one_of("solver", self.solver, SOLVERS)
+        _one_of("tol_mode", self.tol_mode, TOL_MODES)
+        _one_of("backward", self.backward, BACKWARDS)
+        _one_of("on_failure", self.on_failure, ON_FAILURE)
+        if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
+            raise TypeError(f"tol must be a number, got {self.tol!r}")
+        if not (math.isfinite(self.tol) and self.tol > 0):
+            raise ValueError(f"tol must be positive and finite, got {self.tol}")
+        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, numbers.Integral):
+            raise TypeError(f"max_iter must be an int, got {self.max_iter!r}")
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter must be at least 1, got {self.max_iter}")
+        if self.backward == "unroll" and self.solver not in ("auto", "picard"):
+            raise ValueError(f"backward 'unroll' differentiates Picard steps: solver must be auto or picard, got {self.solver!r}")
+
+    @property
+    def relative(self) -> bool:
+        return self.tol_mode == "relative"
+
+
+@functools.lru_cache(maxsize=128)
+def cached_settings(
+    solver: str, tol: float, tol_mode: str, max_iter: int, backward: str, on_failure: str
+) -> SolverSettings:
+    """The same settings without checking them again: a call on a small state costs less than the checks."""
+    return SolverSettings(solver, tol, tol_mode, max_iter, backward, on_failure)

@@ -1,0 +1,335 @@
+"""Solve x = phi(A x + b) for a batch: checks, choice of the method, one result per sample.
+
+The automatic choice:
+
+    sparse A                    substitution if it does not feed back (triangular.py), else damped Picard
+    softmax or max-pool blocks, the same: substitution if dense A is triangular, else Picard
+    GPU, half precision         damped Picard
+    piecewise linear, small n   Newton on the activation pattern
+    dense, up to PICARD_FROM    Gauss-Seidel, then Newton from its iterate for the samples that are slow
+    larger                      Picard by matrix products, then the same; Gauss-Seidel if A is triangular or ||A||_inf >= 1
+
+Source: Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from implicit_models.activations import Activation, ActivationSpec, resolve_activation
+from implicit_models.equilibrium import compiled
+from implicit_models.equilibrium.anderson import anderson
+from implicit_models.equilibrium.convergence import (
+    CONVERGED,
+    MAX_ITER,
+    NOT_FINITE,
+    SINGULAR,
+    STATUS_TEXT,
+    SolveStatistics,
+    equilibrium_residual,
+    report_failure,
+    row_max,
+)
+from implicit_models.equilibrium.picard import AdjointMap, StateMap, mark_not_finite, mask_not_finite, picard
+from implicit_models.equilibrium.settings import SolverSettings, cached_settings
+from implicit_models.equilibrium.triangular import TriangularPlan, substitute, substitute_adjoint, triangular_plan
+
+NEWTON_UP_TO = 8  # states: below, a direct solve per sample beats every sweep
+PICARD_FROM = 160  # states: above, matrix products beat the sweeps
+NOT_AN_IMAGE = ("anderson", "damped_picard")  # their x is a mixture, not phi of something: slopes need z, not x
+FIRST_BUDGET = 60  # iterations before Newton takes over a piecewise-linear sample
+NEWTON_STEPS = 40
+
+
+class Solution(NamedTuple):
+    """x (N, n), residual (N,), n_iter (N,), status (N,) int8 and the method that found them."""
+
+    x: Tensor
+    residual: Tensor
+    n_iter: Tensor
+    status: Tensor
+    method: str
+
+
+@dataclass(frozen=True)
+class EquilibriumResult:
+    """Equilibrium of every sample and how it was reached.
+
+    x (N, n); residual (N,), recomputed from x; n_iter (N,) evaluations of the map; converged (N,); reason: "converged", or
+    which samples failed and how; solver: the method that ran; status (N,): 0 converged, 1 max_iter, 2 diverged,
+    3 input not finite, 4 singular system.
+    """
+
+    x: Float[Tensor, "N n"]
+    residual: Float[Tensor, " N"]
+    n_iter: Int[Tensor, " N"]
+    converged: Bool[Tensor, " N"]
+    solver: str
+    status: Int[Tensor, " N"]
+
+    @property
+    def reason(self) -> str:
+        code = self.status.cpu().numpy()
+        if not code.any():
+            return STATUS_TEXT[CONVERGED]
+        parts = []
+        for value in np.unique(code[code != CONVERGED]):
+            rows = np.flatnonzero(code == value)
+            shown = ", ".join(map(str, rows[:5])) + (f" and {rows.size - 5} more" if rows.size > 5 else "")
+            parts.append(f"{STATUS_TEXT[int(value)]}: sample {shown}")
+        return "; ".join(parts)
+
+    @property
+    def statistics(self) -> SolveStatistics:
+        return SolveStatistics(self.n_iter, self.residual.detach(), self.converged, self.solver)
+
+
+def check_problem(A: Any, b: Any, x0: Any = None) -> None:
+    """Raise TypeError or ValueError naming the shape, dtype or device that does not fit."""
+    for name, t in (("A", A), ("b", b)) if x0 is None else (("A", A), ("b", b), ("x0", x0)):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name} must be a torch tensor, got {type(t).__name__}")
+        if not t.dtype.is_floating_point:
+            raise TypeError(f"{name} must have a floating dtype, got {t.dtype}")
+        if t.ndim != 2:
+            raise ValueError(f"{name} must have 2 dimensions, got shape {tuple(t.shape)}")
+        if t.dtype != A.dtype or t.device != A.device:
+            raise TypeError(f"{name} is {t.dtype} on {t.device}, but A is {A.dtype} on {A.device}")
+    if A.shape[0] != A.shape[1]:
+        raise ValueError(f"A must be square, got shape {tuple(A.shape)}")
+    if b.shape[1] != A.shape[0]:
+        raise ValueError(f"b must have {A.shape[0]} columns, one per state, got shape {tuple(b.shape)}")
+    if x0 is not None and x0.shape != b.shape:
+        raise ValueError(f"x0 must have the shape of b, {tuple(b.shape)}, got {tuple(x0.shape)}")
+
+
+def _check_finite(A: Tensor) -> None:
+    values = A if A.layout is torch.strided else A.values()
+    # the sum is finite for all but pathological values: one pass, no mask
+    if not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
+        raise ValueError("A has values that are not finite")
+
+
+def _first_method(A: Tensor, act: Activation, N: int) -> str:
+    """The automatic method for dense A on a supported device."""
+    n = A.shape[0]
+    if n <= NEWTON_UP_TO:
+        return "newton" if act.piecewise_linear else "gauss_seidel"
+    if n < PICARD_FROM:
+        return "gauss_seidel"
+    M = A.detach()
+    if float(M.abs().sum(1).max()) >= 1 or not bool(M.tril(-1).any()) or not bool(M.triu(1).any()):
+        return "gauss_seidel"
+    return "picard"
+
+
+def _damping(A: Tensor, act: Activation) -> Tensor | None:
+    """Step sizes that a negative self-loop needs, None when plain Picard is safe or nothing would change."""
+    diagonal = A.detach().diagonal() if A.layout is torch.strided else _csr_diagonal(A)
+    gamma = torch.as_tensor(act.lipschitz.copy(), dtype=A.dtype, device=A.device)
+    loop = gamma * (-diagonal).clamp_min(0)
+    if not bool((loop > 0).any()):
+        return None
+    if A.layout is torch.strided and bool((gamma * A.detach().abs().sum(1)).max() < 1):
+        return None
+    return 1 / (1 + loop)
+
+
+def _csr_diagonal(A: Tensor) -> Tensor:
+    crow, col = A.crow_indices(), A.col_indices()
+    row = torch.repeat_interleave(torch.arange(A.shape[0], device=A.device), crow.diff())
+    on = row == col
+    return A.values().new_zeros(A.shape[0]).index_add_(0, row[on], A.values()[on])
+
+
+def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, s: SolverSettings, max_iter: int, damped: bool):
+    """Picard or Anderson in torch; the name of what ran comes last."""
+    damping = _damping(A, act) if damped else None
+    bad, (b, start) = mask_not_finite(b, x0)
+    problem = StateMap(A, b, act, s.relative)
+    start = torch.zeros_like(b) if start is None else start
+    if method == "anderson":
+        record = anderson(problem, start, tol=s.tol, max_iter=max_iter)
+    else:
+        record = picard(problem, start, tol=s.tol, max_iter=max_iter, damping=damping, warm=x0 is not None)
+        method = "picard" if damping is None else "damped_picard"
+    if bool(bad.any()):
+        mark_not_finite(bad, record.x, record.residual, record.n_iter, record.status)
+    return record.x, record.residual, record.n_iter, record.status, method
+
+
+def _improve(found: tuple[Tensor, ...], rows: Tensor, other: tuple[Tensor, ...]) -> None:
+    """Write the second attempt over the given rows, counting both; a worse failure does not replace a better one."""
+    x, residual, n_iter, status = found
+    better = (other[3] == CONVERGED) | (other[1] < residual[rows]) | ~torch.isfinite(residual[rows])
+    n_iter[rows] += other[2]
+    rows = rows[better]
+    x[rows], residual[rows], status[rows] = other[0][better], other[1][better], other[3][better]
+
+
+def solve_state(
+    A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None = None, plan: TriangularPlan | None = None
+) -> Solution:
+    """Equilibrium by the method the settings ask for; no reporting, no gradient."""
+    if s.solver != "auto":
+        if s.solver in ("gauss_seidel", "newton"):
+            if not compiled.supports(A, act):
+                raise ValueError(
+                    f"solver {s.solver!r} is compiled for dense float32 and float64 matrices on the CPU with componentwise "
+                    f"activations; got {A.layout}, {A.dtype}, {A.device}, {act!r}: use 'picard', 'anderson' or 'auto'"
+                )
+            if s.solver == "newton" and not act.piecewise_linear:
+                raise ValueError(f"solver 'newton' needs piecewise-linear activations (relu, leaky_relu, identity), got {act!r}")
+            return Solution(*compiled.solve(s.solver, A, b, act, x0, s.tol, s.relative, s.max_iter), s.solver)
+        return Solution(*_iterate(s.solver, A, b, act, x0, s, s.max_iter, damped=False))
+
+    if not compiled.supports(A, act):
+        if plan is None and (A.layout is not torch.strided or not act.componentwise):
+            plan = triangular_plan(A, act)
+        if plan is None:
+            return Solution(*_iterate("picard", A, b, act, x0, s, s.max_iter, damped=True))
+        return _substituted(plan, A, b, act, s)
+
+    method = _first_method(A, act, b.shape[0])
+    staged = act.piecewise_linear and s.max_iter > FIRST_BUDGET
+    if method == "newton":
+        found = compiled.solve("newton", A, b, act, x0, s.tol, s.relative, min(s.max_iter, NEWTON_STEPS))
+    else:
+        budget = FIRST_BUDGET if staged else s.max_iter
+        if method == "picard":
+            found = _iterate("picard", A, b, act, x0, s, budget, damped=False)[:4]
+        else:
+            found = compiled.solve("gauss_seidel", A, b, act, x0, s.tol, s.relative, budget)
+    for second in ("newton", "gauss_seidel"):
+        if not found[3].any() or not staged or second == method == "newton":
+            continue
+        rows = torch.nonzero((found[3] != CONVERGED) & (found[3] != NOT_FINITE)).flatten()
+        if not rows.numel():
+            break
+        start = found[0][rows]
+        usable = bool(torch.isfinite(start).all())
+        limit = NEWTON_STEPS if second == "newton" else s.max_iter - FIRST_BUDGET
+        _improve(
+            found, rows, compiled.solve(second, A, b[rows], act, start if usable else None, s.tol, s.relative, limit)
+        )
+        if second == "newton" and 2 * rows.numel() > b.shape[0]:
+            method = "newton"  # most samples were slow: the adjoint is best solved directly as well
+    return Solution(*found, method)
+
+
+def _substituted(plan: TriangularPlan, A: Tensor, b: Tensor, act: Activation, s: SolverSettings) -> Solution:
+    bad, (b,) = mask_not_finite(b)
+    x = substitute(plan, b)
+    residual = equilibrium_residual(A, b, x, act, tol_mode=s.tol_mode)
+    n_iter = torch.full((b.shape[0],), plan.depth, dtype=torch.int32, device=b.device)
+    status = torch.where(residual <= s.tol, CONVERGED, MAX_ITER).to(torch.int8)
+    if bool(bad.any()):
+        mark_not_finite(bad, x, residual, n_iter, status)
+    return Solution(x, residual, n_iter, status, "triangular")
+
+
+def solve_adjoint(
+    A: Tensor,
+    b: Tensor | None,
+    x: Tensor,
+    act: Activation,
+    g: Tensor,
+    s: SolverSettings,
+    method: str,
+    plan: TriangularPlan | None = None,
+) -> Solution:
+    """v = J(z)' (A' v + g) at the equilibrium x by the method of the forward solve; residual relative to max(|g|, |v|).
+
+    b is needed (z = A x + b) for softmax and max-pool blocks and for the methods in NOT_AN_IMAGE.
+    """
+    slopes = None
+    if act.componentwise:
+        slopes = act.derivative_at_value(x) if method not in NOT_AN_IMAGE else act.derivative(b + _product(x, A))
+    if method in ("gauss_seidel", "newton"):
+        budget = s.max_iter if s.solver != "auto" else min(s.max_iter, FIRST_BUDGET)
+        found = compiled.solve_adjoint(method, A, slopes, g, s.tol, budget)
+    else:
+        bad, (g0, x0) = mask_not_finite(g, x)
+        if method == "triangular":
+            v = substitute_adjoint(plan, b, x0, g0)
+            status = torch.where(torch.isfinite(v).all(1), CONVERGED, SINGULAR).to(torch.int8)
+            found = (v, v.new_zeros(v.shape[0]), torch.full_like(status, plan.depth, dtype=torch.int32), status)
+        else:
+            z = None if slopes is not None else b.masked_fill(bad[:, None], 0) + _product(x0, A)
+            if slopes is not None and x0 is not x:
+                slopes = slopes.masked_fill(bad[:, None], 0)
+            problem = AdjointMap(A, g0, slopes, z, act)
+            start = torch.zeros_like(g0)
+            staged = s.solver == "auto" and compiled.supports(A, act)
+            if method == "anderson":
+                record = anderson(problem, start, tol=s.tol, max_iter=s.max_iter)
+            else:
+                damping = _damping(A, act) if method == "damped_picard" else None
+                budget = min(s.max_iter, FIRST_BUDGET) if staged else s.max_iter
+                record = picard(problem, start, tol=s.tol, max_iter=budget, damping=damping)
+            found = (record.x, record.residual, record.n_iter, record.status)
+        if bool(bad.any()):
+            mark_not_finite(bad, *found)
+    if s.solver == "auto" and method in ("gauss_seidel", "picard") and compiled.supports(A, act) and found[3].any():
+        rows = torch.nonzero((found[3] != CONVERGED) & (found[3] != NOT_FINITE)).flatten()
+        if rows.numel():
+            _improve(found, rows, compiled.solve_adjoint("newton", A, slopes[rows], g[rows], s.tol, 1))
+    return Solution(*found, method)
+
+
+def _product(x: Tensor, A: Tensor) -> Tensor:
+    return x @ A.t() if A.layout is torch.strided else (A @ x.t()).t()
+
+
+def solve_equilibrium(
+    A: Float[Tensor, "n n"],
+    b: Float[Tensor, "N n"],
+    activation: ActivationSpec | Activation = "relu",
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    tol_mode: str = "relative",
+    max_iter: int = 500,
+    x0: Float[Tensor, "N n"] | None = None,
+    on_failure: str = "warn",
+) -> EquilibriumResult:
+    """Equilibrium x = phi(A x + b) of every sample, without gradient.
+
+    Mathematics: a sample stops when max_i |phi(A x + b) - x|_i <= tol max_i |x_i| (relative) or <= tol (absolute).
+
+    Args:
+        A: (n, n) dense, or sparse CSR. b: (N, n), one sample a row.
+        activation: name, list of (name, size), or `Activation`.
+        solver: "auto" | "picard" | "anderson" | "gauss_seidel" | "newton".
+        tol, tol_mode: see above. max_iter: evaluations of the map per sample.
+        x0: (N, n) start; zero if None.
+        on_failure: "warn" | "raise" | "ignore".
+    Returns: `EquilibriumResult`; its residual is computed afresh from the returned x.
+    Raises: TypeError, ValueError for what does not fit; `NotConverged` with on_failure="raise".
+    Source: Tsai (2024), Theorem 1, (2.8).
+    """
+    s = cached_settings(solver, tol, tol_mode, max_iter, "implicit", on_failure)
+    check_problem(A, b, x0)
+    act = resolve_activation(activation, A.shape[0])
+    with torch.no_grad():
+        _check_finite(A)
+        found = solve_state(A, b, act, s, x0)
+        residual = equilibrium_residual(A, b, found.x, act, tol_mode=tol_mode)
+        report_if_failed("equilibrium", A, act, found, s)
+    return EquilibriumResult(found.x, residual, found.n_iter, found.status == CONVERGED, found.method, found.status)
+
+
+def report_if_failed(what: str, A: Tensor, act: Activation, found: Solution, s: SolverSettings) -> None:
+    """`report_failure` for the samples of a solution that did not converge."""
+    if bool(found.status.any()):
+        scale = 1.0 if s.relative or not found.x.numel() else float(torch.nan_to_num(row_max(found.x)).max())
+        report_failure(
+            what, A, act, found.status, found.residual, tol=s.tol, relative=s.relative, max_iter=s.max_iter,
+            on_failure=s.on_failure, scale=scale,
+        )  # fmt: skip

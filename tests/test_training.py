@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from data_gen.functions import identity
+from implicit_models.layers import ImplicitModel
 from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import MLP
 from reproduction.baselines.transformer import DepthwiseEncoder
@@ -92,6 +93,7 @@ class Interrupting:
 
 
 MODELS = {
+    "implicit": lambda: ImplicitModel(4, 2, 5, seed=3),
     "mlp": lambda: MLP((4, 6, 2), seed=3),
     "dropout": lambda: DepthwiseEncoder(4, 2, n_heads=2, width=8, dropout=0.3, seed=3),
 }
@@ -241,6 +243,23 @@ def test_every_submodule_is_projected_after_each_step():
     model = nn.Sequential(Projected(4, 3, bias=False), nn.Linear(3, 2))
     train(model, u, y, recipe=Recipe(epochs=2), seed=0)
     assert model[0].weight.abs().max() <= 0.1 and model[1].weight.abs().max() > 0.1
+
+
+def test_an_implicit_model_reports_its_equilibria_and_stays_projected():
+    u, y = regression()
+    model = ImplicitModel(4, 2, 5, kappa=0.6, tol=1e-5, seed=0)
+    history = train(model, u, y, recipe=Recipe(epochs=3, batch_size=20), seed=0)
+    assert model.A.abs().sum(1).max() <= 0.6 * (1 + 1e-6)
+    for name in ("iterations_mean", "iterations_max", "residual_max"):
+        assert len(getattr(history, name)) == 3
+    assert all(1 <= mean <= most for mean, most in zip(history.iterations_mean, history.iterations_max))
+    assert 0 < max(history.residual_max) <= 1e-5
+    # Solved once for all samples, the untrained model needs what the first epoch of a tiny step reports.
+    fresh, still = (ImplicitModel(4, 2, 5, kappa=0.6, tol=1e-5, seed=0) for _ in range(2))
+    expected = fresh.equilibrium(u).n_iter.double()
+    reported = train(still, u, y, recipe=Recipe(epochs=1, batch_size=20, lr=1e-12), seed=0)
+    assert reported.iterations_mean[0] == pytest.approx(float(expected.mean()))
+    assert reported.iterations_max[0] == int(expected.max())
 
 
 def test_mode_is_restored_and_evaluation_does_not_leave_it_changed():

@@ -247,16 +247,16 @@ class _SolveStatistics:
     def add(self) -> None:
         for module in self.modules:
             solve = module.last_solve
-            self.n += solve.n_samples
-            self.iterations += solve.n_iter_mean * solve.n_samples
-            self.most = max(self.most, solve.n_iter_max)
-            self.residual = max(self.residual, solve.residual_max)
+            self.n += solve.n_iter.numel()
+            self.iterations += int(solve.n_iter.sum())
+            self.most = max(self.most, solve.max_iter)
+            self.residual = max(self.residual, solve.max_residual)
 
     def record(self, history: History) -> None:
         if self.modules:
             history.iterations_mean.append(self.iterations / self.n)
-            history.iterations_max.append(int(self.most))
-            history.residual_max.append(float(self.residual))
+            history.iterations_max.append(self.most)
+            history.residual_max.append(self.residual)
 
 
 def _cloned(value: Any) -> Any:

@@ -48,11 +48,9 @@ def test_wrong_type_names_parameter_and_value(name, value, default):
         coerce(name, value, default)
 
 
-def test_profile_and_empty_seeds_are_refused():
+def test_unknown_profile_is_refused():
     with pytest.raises(ValueError, match="'fast'"):
         check_parameters(session('profile = "fast"'))
-    with pytest.raises(ValueError, match="seeds"):
-        check_parameters(session("seeds = []"))
 
 
 def test_unknown_name_lists_the_known_ones():

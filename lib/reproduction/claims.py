@@ -223,3 +223,15 @@ def format_published(published: Any) -> str:
 def format_sources(sources: list[Mapping[str, str]]) -> str:
     """Where a statement stands, as text."""
     return "; ".join(f"{PAPERS[source['paper']][0]}, {source['where']}" for source in sources)
+
+
+def published_value(identifier: str) -> Any:
+    """The published side of a claim, for a table that sets it beside a measurement.
+
+    Raises:
+        KeyError: when no claim has that id.
+    """
+    for claim in read_yaml(CLAIMS):
+        if claim["id"] == identifier:
+            return claim["published"]
+    raise KeyError(f"{CLAIMS.name} has no claim {identifier!r}")

@@ -18,7 +18,7 @@ from reproduction.claims import (
 )
 from reproduction.content_key import ROOT
 from reproduction.execute import NOTEBOOKS
-from reproduction.results import summary
+from reproduction.results import load, summary
 
 GENERATED = ROOT / "book" / "_generated"
 SEVERITIES = ("theorem", "contradiction", "number", "experiment", "method", "overclaim", "data", "sharpness", "misprint")
@@ -163,6 +163,30 @@ def cost() -> str:
     return f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>\n'
 
 
+def benchmark(area: str) -> str:
+    """Ratios and checks of a committed benchmark run."""
+    content = load(ROOT / "benchmarks" / "results" / f"{area}.json")
+    if content is None:
+        return "<p>No committed run of this benchmark.</p>\n"
+    rows = "".join(
+        f'<tr><td data-label="case">{escape(name.replace("_", " "))}</td>'
+        + "".join(f'<td data-label="{column}">{ratio[column]:.3g}</td>' for column in ("median", "min", "max")) + "</tr>"
+        for name, ratio in content["ratios"].items()
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("case", "median", "min", "max"))
+    checks = "".join(f'<li>{escape(name.replace("_", " "))}: {"holds" if good else "fails"}</li>'
+                     for name, good in content["checks"].items())
+    return (f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+            f"<ul>{checks}</ul><p>{escape(machine(content['machine']))}</p>\n")
+
+
+def machine(description: Any) -> str:
+    """A benchmark's machine as one line."""
+    if isinstance(description, dict):
+        return "; ".join(f"{name}: {value}" for name, value in description.items())
+    return str(description)
+
+
 def write(path: Path, text: str) -> None:
     """Write a file only when its text changed, so that Sphinx rereads no page in vain."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -176,6 +200,8 @@ def main() -> int:
     write(GENERATED / "scoreboard.html", scoreboard(claims))
     write(GENERATED / "errata.html", errata(entries))
     write(GENERATED / "cost.html", cost())
+    for area in sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in ("__init__", "harness")):
+        write(GENERATED / f"benchmark_{area}.html", benchmark(area))
     print(f"pages: {len(claims)} claims, {len(entries)} errata")
     return 0
 

@@ -82,7 +82,7 @@ def check_parameters(namespace: MutableMapping[str, Any]) -> dict[str, Any]:
     parameters cell and, under papermill, the injected one.
 
     Raises:
-        ValueError: on an unknown name or profile, or on an empty list of seeds.
+        ValueError: on an unknown name or profile.
         TypeError: on a value of the wrong type.
     """
     cells = [text for text in namespace["In"] if text.strip()][:-1]
@@ -92,8 +92,6 @@ def check_parameters(namespace: MutableMapping[str, Any]) -> dict[str, Any]:
     values = {name: coerce(name, namespace[name], default) for name, default in defaults.items()}
     if values.get("profile", "quick") not in PROFILES:
         raise ValueError(f"parameter profile: {values['profile']!r} is none of {', '.join(PROFILES)}")
-    if values.get("seeds", [0]) == []:
-        raise ValueError("parameter seeds: the list is empty, nothing would run")
     namespace.update(values)
     print("parameters:", ", ".join(f"{name} = {value!r}" for name, value in values.items()))
     return values

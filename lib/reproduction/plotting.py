@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# name -> (label, colour index of the palette, marker, line style); implicit solid, controls dashed, baselines dash-dotted.
+# name -> (label, colour index of the palette or -1 for black, marker, line style); implicit solid, controls dashed.
 STYLES: dict[str, tuple[str, int, str, str]] = {
     "implicit": ("implicit", 0, "o", "-"),
     "implicit_no_skip": ("implicit, no D", 9, "s", "-"),
@@ -19,7 +19,7 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "mlp_10_9_9_10": ("MLP 10-9-9-10", 6, "<", "-."),
     "mlp_bias_free": ("MLP, no biases", 2, "D", "--"),
     "mlp_skip": ("MLP + skip", 1, "P", "--"),
-    "nalu": ("NALU", 8, "*", ":"),
+    "nalu": ("NALU", -1, "*", ":"),
     "transformer": ("transformer encoder", 5, "h", ":"),
     "transformer_sequential": ("transformer, sequential", 5, "h", ":"),
     "transformer_depthwise": ("transformer, depth-wise", 6, "H", ":"),
@@ -30,11 +30,11 @@ def use_style() -> None:
     """Set the book's matplotlib parameters (call once in a notebook)."""
     import seaborn
 
-    seaborn.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.95)
+    seaborn.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.9)
     import matplotlib
 
     matplotlib.rcParams.update({
-        "figure.figsize": (7.2, 4.4), "figure.dpi": 144, "savefig.bbox": "tight", "figure.facecolor": "white",
+        "figure.figsize": (6.2, 4.4), "figure.dpi": 144, "savefig.bbox": "tight", "figure.facecolor": "white",
         "axes.grid": True, "grid.alpha": 0.35, "axes.spines.top": False, "axes.spines.right": False,
         "lines.markersize": 5, "lines.linewidth": 1.6, "legend.frameon": False, "legend.fontsize": "small",
     })
@@ -46,7 +46,7 @@ def style_of(name: str, position: int = 0) -> dict[str, Any]:
 
     palette = seaborn.color_palette("colorblind")
     label, colour, marker, line = STYLES.get(name, (name.replace("_", " "), position % 10, "o", "-"))
-    return {"label": label, "color": palette[colour], "marker": marker, "linestyle": line}
+    return {"label": label, "color": "0.1" if colour < 0 else palette[colour], "marker": marker, "linestyle": line}
 
 
 def spread_curves(
@@ -89,6 +89,6 @@ def spread_curves(
         axes.set_ylim(*limits)
 
 
-def outside_legend(axes, title: str | None = None) -> None:
-    """Put the legend to the right of the axes, where it covers no curve."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), title=title, borderaxespad=0)
+def legend_below(axes, columns: int = 2) -> None:
+    """Put the legend under the axes, where it covers no curve and keeps the figure narrow enough for a phone."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.17), ncols=columns, borderaxespad=0, columnspacing=1.2)

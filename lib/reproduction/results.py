@@ -85,12 +85,9 @@ class Results:
             raise ValueError(f"{self.notebook}: curve {key!r} is recorded twice")
         self.curves[key] = plain(curve)
 
-    def publish(self) -> None:
-        """Emit the recorded values as one output of the current cell, and glue each median (needs IPython)."""
-        from IPython.display import publish_display_data
-        from myst_nb import glue
-
-        payload = {
+    def content(self) -> dict[str, Any]:
+        """All that was recorded, as it stands in a results file."""
+        return {
             "notebook": self.notebook,
             "profile": self.profile,
             "seeds": list(self.seeds),
@@ -98,6 +95,13 @@ class Results:
             "units": {key: unit for key, unit in self.units.items() if unit},
             "curves": self.curves,
         }
+
+    def publish(self) -> None:
+        """Emit the recorded values as one output of the current cell, and glue each median for the pages (needs IPython)."""
+        from IPython.display import publish_display_data
+        from myst_nb import glue
+
+        payload = self.content()
         json.dumps(payload, allow_nan=False)
         publish_display_data({MIME: payload, "text/plain": f"{len(self.values)} values of {self.notebook}"})
         for key, value in self.values.items():

@@ -1,0 +1,79 @@
+"""Generated pages: every claim and erratum is there, escaped, with the verdict that follows from its values."""
+
+import re
+
+import pytest
+
+from reproduction import pages
+from reproduction.claims import Verdict
+
+CLAIM = {"id": "a<b", "papers": [{"paper": "001", "where": "Table 1 & 2"}], "kind": "number", "statement": "x < 5 & y", "published": {"x": 1e5},
+         "notebook": "ch5_identity", "measure": {"notebook": "ch5_identity", "key": "k"}, "reproduced_if": "median < 5",
+         "direction_if": "median < 50", "explanation": "because <b>"}
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    values = {}
+    monkeypatch.setattr(pages, "recorded_values", lambda name: values.get(name, (None, None, False)))
+    return values
+
+
+def content(value, seeds=(0, 1)):
+    return {"values": {"k": value}, "units": {"k": "s"}, "seeds": list(seeds), "profile": "full"}
+
+
+def test_verdict_comes_from_the_committed_run_and_the_build_stands_beside(recorded):
+    recorded["ch5_identity"] = (content([10.0, 20.0]), content([1.0]), True)
+    html = pages.scoreboard([CLAIM])
+    cells = re.findall(r'<td data-label="([^"]+)">(.*?)</td>', html)
+    text = dict(cells)
+    assert "reproduced in direction" in text["measured, full run"] and "15 [10, 20] s" in text["measured, full run"]
+    assert "stale" in text["measured, full run"]
+    assert "reproduced" in text["this build"] and "1 s" in text["this build"]
+    assert "because &lt;b&gt;" in html and "x &lt; 5 &amp; y" in html and "Table 1 &amp; 2" in html and 'id="a&lt;b"' in html
+    assert '<li><span class="verdict reproduced-in-direction">reproduced in direction</span> 1</li>' in html
+
+
+def test_without_a_run_nothing_is_claimed(recorded):
+    html = pages.scoreboard([CLAIM])
+    assert "not measured in this build" in html and '<li><span class="verdict not-yet-measured">not yet measured</span> 1</li>' in html
+
+
+def test_measured_claims_come_first(recorded):
+    other = {name: value for name, value in CLAIM.items() if name not in ("measure", "reproduced_if", "direction_if", "explanation")}
+    html = pages.scoreboard([other | {"id": "first-in-file"}, CLAIM | {"id": "measured"}])
+    assert html.index('id="measured"') < html.index('id="first-in-file"')
+
+
+def test_errata_show_their_values(recorded):
+    entry = {"id": "e", "papers": [{"paper": "000", "where": "x"}], "printed": "10 times", "right": "81 times", "evidence": "ratio",
+             "severity": "number", "checked": "numeric", "shown": {"notebook": "ch5_identity", "values": {"ratio": "k"}}}
+    recorded["ch5_identity"] = (content([81.0]), None, False)
+    html = pages.errata([entry])
+    assert "ratio: 81 s" in html and 'data-shown="shown"' in html
+    recorded.clear()
+    assert "ratio: 81" not in pages.errata([entry])
+
+
+def test_committed_claims_make_one_row_each():
+    from reproduction.claims import CLAIMS, ERRATA, load_claims, read_yaml
+
+    claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
+    assert len(re.findall(r"<tr id=", pages.scoreboard(claims))) == len(claims) >= 388
+    assert len(re.findall(r"<tr id=", pages.errata(entries))) == len(entries) >= 130
+
+
+def test_a_file_is_rewritten_only_when_it_changed(tmp_path):
+    path = tmp_path / "a" / "x.html"
+    pages.write(path, "one")
+    before = path.stat().st_mtime_ns
+    pages.write(path, "one")
+    assert path.stat().st_mtime_ns == before
+    pages.write(path, "two")
+    assert path.read_text() == "two"
+
+
+def test_verdict_cell_marks_staleness():
+    assert "stale" in pages.verdict_cell(Verdict("reproduced", "1", True))
+    assert "stale" not in pages.verdict_cell(Verdict("reproduced", "1", False))

@@ -51,8 +51,8 @@ def test_scaled_recipe_has_an_epoch_at_least():
 def small_study(**options):
     return run_study(
         "small",
-        lambda seed: identity(200, 50, 3, shifts=[0, 20], seed=seed),
-        lambda seed: {"linear": (lambda: Linear(3, 3, seed=seed), Recipe(epochs=40, batch_size=20, lr=0.003)),
+        lambda seed: identity(200, 5000, 3, shifts=[0, 20], seed=seed),
+        lambda seed: {"linear": (lambda: Linear(3, 3, seed=seed), Recipe(epochs=40, batch_size=20, lr=0.006)),
                       "mlp": (lambda: MLP((3, 4, 3), seed=seed), Recipe(epochs=3))},
         [0, 5],
         **options,
@@ -65,8 +65,8 @@ def test_study_holds_every_model_seed_and_shift():
     assert {name: np.shape(errors) for name, errors in study.errors.items()} == {"linear": (2, 2), "mlp": (2, 2)}
     assert study.parameters == {"linear": 9, "mlp": 31}
     # A linear map learns the identity; its error scales with the square of the half-width, here (25/5)^2.
-    assert max(study.train_errors["linear"]) < 0.1
-    assert np.array(study.at("linear", 20)) / np.array(study.at("linear", 0)) == pytest.approx(25, rel=0.6)
+    assert max(study.train_errors["linear"]) < 1.0
+    assert np.array(study.at("linear", 20)) / np.array(study.at("linear", 0)) == pytest.approx(25, rel=0.1)
     assert min(study.at("mlp", 20)) > 10 * max(study.at("linear", 20))
     with pytest.raises(KeyError, match="7"):
         study.at("linear", 7)

@@ -126,8 +126,12 @@ class EncoderDecoder(nn.Module):
         self.causal = causal
         with seeded(seed):
             self.expand = None if expand is None else nn.Linear(expand, d_model)
+            # PyTorch warns about nested tensors, which are not used here, unless its encoder is given.
+            encoder = nn.TransformerEncoder(
+                _encoder_layer(d_model, n_heads, width, dropout), 1, nn.LayerNorm(d_model), enable_nested_tensor=False
+            )
             self.transformer = nn.Transformer(
-                d_model, n_heads, 1, 1, dim_feedforward=width, dropout=dropout, batch_first=True
+                d_model, n_heads, 1, 1, width, dropout, custom_encoder=encoder, batch_first=True
             )
 
     def forward(self, sequence: Float[Tensor, "N T p"]) -> Float[Tensor, "N T d_model"]:

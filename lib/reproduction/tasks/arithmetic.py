@@ -30,14 +30,13 @@ Model = tuple[Callable[[], nn.Module], Recipe]
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
         "seeds": (0,),
-        "n_train": 2_000,
+        "n_train": 1_000,
         "n_test": 300,
         "t": (2.0, 10.0, 100.0, 1e5),
-        "epochs": 15,
-        "depthwise_epochs": 3,
+        "epochs": 30,
+        "depthwise_epochs": 6,
         "sequential_epochs": 1,
-        "sequential_n_train": 200,
-        "table_epochs": 10,
+        "table_epochs": 20,
         "table_activations": ("relu", "relu6"),
     },
     "full": {
@@ -48,7 +47,6 @@ PROFILES: dict[str, dict[str, Any]] = {
         "epochs": 60,
         "depthwise_epochs": 12,
         "sequential_epochs": 1,
-        "sequential_n_train": 10_000,
         "table_epochs": 60,
         "table_activations": tuple(ACTIVATIONS),
     },

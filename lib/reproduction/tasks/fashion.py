@@ -1,0 +1,109 @@
+"""Two classifiers of Fashion-MNIST that later chapters compress, bound and attack.
+
+An implicit model with 64 states, and the network 784-64-32-16-10 whose states the state-driven
+models imitate. Both come from `trained`, so that every notebook that needs them runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from data_gen.dataset import Dataset
+from data_gen.vision import load
+from reproduction.baselines.mlp import MLP
+from reproduction.evaluation import accuracy
+from reproduction.recipe import History, Recipe
+from reproduction.trained import train_or_load
+
+N_STATES = 64
+HIDDEN = (64, 32, 16)
+KAPPA = 0.95
+Model = tuple[Callable[[], nn.Module], Recipe]
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {"seeds": (0,), "n_train": 6_000, "n_test": 2_000, "epochs": 4, "lr": 0.003, "batch_size": 100},
+    "full": {"seeds": (0, 1), "n_train": None, "n_test": None, "epochs": 15, "lr": 0.003, "batch_size": 200},
+}
+
+LABELS = {"implicit": f"implicit, n = {N_STATES}", "explicit": "network 784-64-32-16-10"}
+# First-party code that decides a trained network; its settings are part of the key by themselves.
+KEY_MODULES = {"implicit": ("implicit_models.layers",), "explicit": ("reproduction.baselines.mlp",)}
+
+
+def settings(profile: str) -> dict[str, Any]:
+    """Seeds, sizes and optimiser settings of a profile, a fresh dictionary.
+
+    Raises:
+        ValueError: the profile is neither "quick" nor "full".
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
+    return dict(PROFILES[profile])
+
+
+def data(profile: str = "full", dataset: str = "auto", seed: int = 0) -> Dataset:
+    """The images: `data_gen.vision.load` with the profile's sizes.
+
+    Args:
+        profile: "quick" draws 6,000 + 2,000 images; "full" takes all.
+        dataset: name; "auto" allows the declared stand-in.
+        seed: of the choice of images; one seed for all networks, so that they share a training set.
+
+    Raises:
+        DatasetUnavailable: see `load`.
+    """
+    chosen = settings(profile)
+    return load(dataset, seed=seed, n_train=chosen["n_train"], n_test=chosen["n_test"])
+
+
+def models(seed: int, profile: str = "full", *, in_features: int = 784, n_classes: int = 10) -> dict[str, Model]:
+    """Name -> (constructor, recipe) of the two classifiers; their outputs are logits.
+
+    Args:
+        seed: of the initial weights.
+        profile: decides the recipe.
+        in_features: pixels of an image (64 for the digits).
+        n_classes: outputs.
+    """
+    from implicit_models.layers import ImplicitModel
+
+    chosen = settings(profile)
+    recipe = Recipe(
+        epochs=chosen["epochs"], lr=chosen["lr"], batch_size=chosen["batch_size"], loss="cross_entropy"
+    )
+    return {
+        "implicit": (lambda: ImplicitModel(in_features, n_classes, N_STATES, kappa=KAPPA, seed=seed), recipe),
+        "explicit": (lambda: MLP((in_features, *HIDDEN, n_classes), seed=seed), recipe),
+    }
+
+
+def trained(
+    images: Dataset, seed: int, profile: str = "full", *, progress: bool = True
+) -> dict[str, tuple[nn.Module, History]]:
+    """Both classifiers with their histories, trained on `images` or read from the cache.
+
+    The history's evaluation holds the test accuracy after each epoch.
+
+    Args:
+        images: the data set, with meta["classes"].
+        seed: of initial weights and order of samples.
+        profile: decides the recipe.
+        progress: show a bar on a terminal while training.
+    """
+    built = models(seed, profile, in_features=images.u_train.shape[1], n_classes=len(images.meta["classes"]))
+    return {
+        name: train_or_load(
+            f"fashion-{name}-{profile}",
+            build=build,
+            data=images,
+            recipe=recipe,
+            seed=seed,
+            key_modules=KEY_MODULES[name],
+            evaluate=lambda model: accuracy(model, images.test)[0],
+            progress=progress,
+        )
+        for name, (build, recipe) in built.items()
+    }

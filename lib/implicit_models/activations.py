@@ -57,7 +57,7 @@ def _piecewise_value(z: Tensor, slope: float) -> Tensor:
 def _piecewise_slope(x: Tensor, slope: float) -> Tensor:
     if slope == 0.0:
         return (x > 0).to(x.dtype)
-    return torch.ones_like(x) if slope == 1.0 else torch.where(x > 0, 1.0, slope).to(x.dtype)
+    return torch.ones_like(x) if slope == 1.0 else torch.where(x > 0, torch.ones_like(x), slope)
 
 
 def _softmax_vjp(z: Tensor, v: Tensor) -> Tensor:

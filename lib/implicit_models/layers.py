@@ -24,8 +24,8 @@ from implicit_models.activations import Activation, ActivationSpec, resolve_acti
 from implicit_models.equilibrium.convergence import CONVERGED, SolveStatistics
 from implicit_models.equilibrium.implicit import differentiable_solve
 from implicit_models.equilibrium.settings import SolverSettings
-from implicit_models.equilibrium.solve import EquilibriumResult, Solution
-from implicit_models.equilibrium.triangular import TriangularPlan, csr_tensor, triangular_plan
+from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
+from implicit_models.equilibrium.triangular import TriangularPlan, csr_tensor
 from implicit_models.projection import project_rows_
 from implicit_models.wellposed import Certificate, certificate
 
@@ -201,7 +201,7 @@ class ImplicitModel(nn.Module):
         lower = torch.nonzero(A.detach().tril())
         if lower.numel():
             i, j = lower[0].tolist()
-            raise ValueError(f"feedback='strict_upper', but A[{i}, {j}] = {float(A[i, j]):.6g} is on or below the diagonal")
+            raise ValueError(f"feedback='strict_upper', but A[{i}, {j}] = {float(A[i, j].detach()):.6g} is on or below the diagonal")
 
     @property
     def in_features(self) -> int:
@@ -247,13 +247,13 @@ class ImplicitModel(nn.Module):
         return self.A.triu(1) if self.feedback == "strict_upper" else self.A
 
     def _substitution(self) -> TriangularPlan | None:
-        """Plan of a constant sparse A, kept until the buffer changes or moves."""
-        if self.A.layout is torch.strided or self.settings.solver != "auto":
-            return None
+        """Plan of a constant sparse A, kept until the buffer changes or moves; a trained A is looked at each time."""
+        if self.A.layout is torch.strided:
+            return automatic_plan(self.A, self.activation, self.settings)
         values = self.A.values()
         key = (values.data_ptr(), values._version, values.device, values.dtype)
         if self._plan is None or self._plan[0] != key:
-            self._plan = (key, triangular_plan(self.A, self.activation))
+            self._plan = (key, automatic_plan(self.A, self.activation, self.settings))
         return self._plan[1]
 
     def _check_input(self, U: Any, name: str = "U", ndim: int = 2) -> None:
@@ -388,8 +388,8 @@ class ImplicitRNN(ImplicitModel):
         outputs, steps = [], []
         if dense:  # the input's share of every step in one product
             flat = S.reshape(N * T, p).t()
-            z_in = (self.B[:, :p] @ flat).t().reshape(N, T, -1)
-            y_in = None if self.D is None else (self.D[:, :p] @ flat).t().reshape(N, T, -1)
+            z_in = (self.B[:, :p] @ flat).t().reshape(N, T, self.n_states)
+            y_in = None if self.D is None else (self.D[:, :p] @ flat).t().reshape(N, T, self.hidden_size)
             Bh, Dh = self.B[:, p:].t(), None if self.D is None else self.D[:, p:].t()
         for t in range(T):
             if dense:

@@ -5,7 +5,8 @@ With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
     implicit   v = J' (A' v + g)                                  exact (implicit function theorem)
     jfb        v = J' g                                           one differentiated step (biased)
     phantom    v = J' w, w = tau sum_{i<k} ((1 - tau) I + tau A' J')^i g      k damped steps of the Neumann series
-    unroll     autograd through every Picard step
+    unroll     autograd through every Picard step: the derivative of the last iterate, which lags behind that of the
+               equilibrium where the value converges first (a state that is exact after two steps was differentiated twice)
 
 and then dL/dA = v x', dL/db = v (summed over the samples for A).
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.convergence import CONVERGED, MAX_ITER, DIVERGED, NOT_FINITE, row_max, scaled_residual
@@ -26,6 +26,7 @@ from implicit_models.equilibrium.solve import (
     NOT_AN_IMAGE,
     EquilibriumResult,
     Solution,
+    automatic_plan,
     check_problem,
     report_if_failed,
     solve_adjoint,
@@ -58,9 +59,20 @@ class _Equilibrium(torch.autograd.Function):
         return solution.x
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):
         A, x, b = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: values now, an error if anyone differentiates them
+            with torch.no_grad():
+                grad_A, v = _Equilibrium._cotangents(ctx, A, x, b, g)
+            if grad_A is not None:
+                grad_A = _FirstDerivative.apply(grad_A, A, x, g)
+            v = _FirstDerivative.apply(v, A, x, g)
+        else:
+            grad_A, v = _Equilibrium._cotangents(ctx, A, x, b, g)
+        return grad_A, v if ctx.needs_input_grad[1] else None, None, None, None, None, None
+
+    @staticmethod
+    def _cotangents(ctx, A, x, b, g):
         act, s = ctx.act, ctx.settings
         if s.backward == "implicit":
             solution = solve_adjoint(A, b, x, act, g, s, ctx.method, ctx.plan)
@@ -75,7 +87,19 @@ class _Equilibrium(torch.autograd.Function):
             if ctx.failed:  # a sample without cotangent adds nothing, whatever its state is: 0 times NaN must not enter
                 x = x.masked_fill((g == 0).all(1, keepdim=True), 0)
             grad_A = v.t() @ x
-        return grad_A, v if ctx.needs_input_grad[1] else None, None, None, None, None, None
+        return grad_A, v
+
+
+class _FirstDerivative(torch.autograd.Function):
+    """Identity on a gradient, joined to what the gradient depends on, so that a second derivative cannot be missed."""
+
+    @staticmethod
+    def forward(ctx, gradient, *dependencies):
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, _):
+        raise RuntimeError("the implicit gradient is differentiable once; use backward='unroll' for second derivatives")
 
 
 def _settle_not_finite(solution: Solution, x: Tensor, g: Tensor) -> Tensor:
@@ -146,10 +170,6 @@ def differentiable_solve(
         report_if_failed("equilibrium", A, act, solution, s)
         return solution
     found: list[Solution] = []
-    if plan is None and s.solver == "auto" and A.layout is not torch.strided:
-        from implicit_models.equilibrium.triangular import triangular_plan
-
-        plan = triangular_plan(A, act)
     x = _Equilibrium.apply(A, b, x0, act, s, plan, found)
     return found[0]._replace(x=x)
 
@@ -180,7 +200,8 @@ def equilibrium(
     """
     s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
     check_problem(A, b, x0)
-    return differentiable_solve(A, b, resolve_activation(activation, A.shape[0]), s, x0).x
+    act = resolve_activation(activation, A.shape[0])
+    return differentiable_solve(A, b, act, s, x0, automatic_plan(A, act, s)).x
 
 
 def equilibrium_result(
@@ -199,7 +220,8 @@ def equilibrium_result(
     """`equilibrium`, with residual, iterations and convergence of every sample; x carries the gradient."""
     s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
     check_problem(A, b, x0)
-    found = differentiable_solve(A, b, resolve_activation(activation, A.shape[0]), s, x0)
+    act = resolve_activation(activation, A.shape[0])
+    found = differentiable_solve(A, b, act, s, x0, automatic_plan(A, act, s))
     return EquilibriumResult(
         found.x, found.residual, found.n_iter, found.status == CONVERGED, found.method, found.status
     )

@@ -164,6 +164,15 @@ def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | No
     return record.x, record.residual, record.n_iter, record.status, method
 
 
+def automatic_plan(A: Tensor, act: Activation, s: SolverSettings) -> TriangularPlan | None:
+    """The substitution that "auto" prefers: any sparse A without feedback; dense and triangular for block maps."""
+    if s.solver != "auto" or (A.layout is torch.strided and act.componentwise):
+        return None
+    if A.layout is torch.strided and bool(A.detach().tril(-1).any()) and bool(A.detach().triu(1).any()):
+        return None
+    return triangular_plan(A, act)
+
+
 def _improve(found: tuple[Tensor, ...], rows: Tensor, other: tuple[Tensor, ...]) -> None:
     """Write the second attempt over the given rows, counting both; a worse failure does not replace a better one."""
     x, residual, n_iter, status = found
@@ -176,7 +185,7 @@ def _improve(found: tuple[Tensor, ...], rows: Tensor, other: tuple[Tensor, ...])
 def solve_state(
     A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None = None, plan: TriangularPlan | None = None
 ) -> Solution:
-    """Equilibrium by the method the settings ask for; no reporting, no gradient."""
+    """Equilibrium by the method the settings ask for; no reporting, no gradient. plan: from `automatic_plan`."""
     if s.solver != "auto":
         if s.solver in ("gauss_seidel", "newton"):
             if not compiled.supports(A, act):
@@ -190,8 +199,6 @@ def solve_state(
         return Solution(*_iterate(s.solver, A, b, act, x0, s, s.max_iter, damped=False))
 
     if not compiled.supports(A, act):
-        if plan is None and (A.layout is not torch.strided or not act.componentwise):
-            plan = triangular_plan(A, act)
         if plan is None:
             return Solution(*_iterate("picard", A, b, act, x0, s, s.max_iter, damped=True))
         return _substituted(plan, A, b, act, s)
@@ -319,7 +326,7 @@ def solve_equilibrium(
     act = resolve_activation(activation, A.shape[0])
     with torch.no_grad():
         _check_finite(A)
-        found = solve_state(A, b, act, s, x0)
+        found = solve_state(A, b, act, s, x0, automatic_plan(A, act, s))
         residual = equilibrium_residual(A, b, found.x, act, tol_mode=tol_mode)
         report_if_failed("equilibrium", A, act, found, s)
     return EquilibriumResult(found.x, residual, found.n_iter, found.status == CONVERGED, found.method, found.status)

@@ -6,8 +6,6 @@ whole registers and stays in the first-level cache; the matrix is packed in pane
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -29,12 +27,9 @@ def clear(pointer, count):
 
 
 @njit(nogil=True, cache=True)
-def block_width(n, n_vectors, itemsize, lanes):
-    """Registers per block: at most 4, few enough for the cache, and a remainder of one is avoided."""
-    widest = min(4, max(2, _CACHE_BYTES // (n * lanes * itemsize)))
-    if n_vectors <= widest or n_vectors % widest != 1:
-        return min(widest, n_vectors)
-    return widest - 1 if widest > 2 else widest
+def block_width(n, n_samples, itemsize, lanes):
+    """Registers per block: at most 4, few enough for the cache and for lanes to be used several times each."""
+    return max(1, min(4, max(2, _CACHE_BYTES // (n * lanes * itemsize)), n_samples // (3 * lanes)))
 
 
 @njit(nogil=True, cache=True)
@@ -64,32 +59,6 @@ def pack(A, transpose, reverse, picard, n_pad, panel, corner):
                     total += abs(value)
         largest = max(largest, total)
     return largest
-
-
-@njit(nogil=True, cache=True)
-def gather(source, first, count, reverse, target, samples):
-    """Copy rows first, ..., first + count - 1 of `source` (N, n) into a block of `samples` samples."""
-    n = source.shape[1]
-    for t in range(count):
-        for k in range(n):
-            target[k * samples + t] = source[first + t, n - 1 - k if reverse else k]
-
-
-@njit(nogil=True, cache=True)
-def scatter(source, samples, first, count, reverse, target):
-    """Copy a block back into rows first, ..., first + count - 1 of `target` (N, n)."""
-    n = target.shape[1]
-    for t in range(count):
-        for k in range(n):
-            target[first + t, n - 1 - k if reverse else k] = source[k * samples + t]
-
-
-@njit(nogil=True, cache=True)
-def row_is_finite(values, t):
-    for i in range(values.shape[1]):
-        if not math.isfinite(values[t, i]):
-            return False
-    return True
 
 
 @njit(nogil=True, cache=True, forceinline=True)

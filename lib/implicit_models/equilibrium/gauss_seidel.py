@@ -17,19 +17,21 @@ import numpy as np
 from jaxtyping import Bool, Float, Int8, Int32
 from numba import njit
 
-from .blocks import aligned, block_width, clear, gather, multiply_panel, pack, row_is_finite, scatter
-from .simd import ROWS, VECTOR_BYTES, absolute, address, advance, any_positive, lanes, load, maximum, multiply_add, spread, store, where_positive
+from .blocks import aligned, block_width, clear, multiply_panel, pack
+from .simd import (ROWS, VECTOR_BYTES, absolute, address, advance, any_positive, lanes, load, maximum, multiply_add, nearest_integer, spread,
+                   store, where_positive)
 from .vector_math import vector_sigmoid, vector_tanh
 
 PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
 CONVERGED, MAX_ITER, DIVERGING, NOT_FINITE, SINGULAR = 0, 1, 2, 3, 4
 
+_LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
 _EXTRAPOLATE_EVERY = 4  # sweeps; the stiff cases of the benchmark are flat between 3 and 6
 _MARGIN, _LEAST_MARGIN = 0.8, 1e-4  # of the tolerance, for the change of a sweep
 _GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
 # Rows of the per-lane table
-(_ACTIVE, _CHANGE, _SCALE, _NUMERATOR, _DENOMINATOR, _SQUARE, _COUNT, _LIMIT, _BOUND, _PREVIOUS, _FLOOR, _RESIDUAL,
- _FACTOR, _N_LANE_ROWS) = range(14)
+(_ACTIVE, _FROZEN, _EVALUATED, _CHANGE, _SCALE, _PRODUCT, _SQUARE, _LAST_SQUARE, _COUNT, _LIMIT, _BOUND, _PREVIOUS,
+ _FLOOR, _N_LANE_ROWS) = range(14)
 
 
 @njit(nogil=True, cache=True)
@@ -60,42 +62,48 @@ def _scalar_root(rest, a, code, x):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _update(rest, old, gain, i, position, adjoint, code, diagonal, above, below, scratch):
-    """New value of state i from the sum over the other states."""
-    if adjoint:
-        return rest * load(gain, position)
-    if code[i] == PIECEWISE_LINEAR:
-        # the sum with 0 turns -0. into 0.
-        return where_positive(rest, rest * spread(gain, above[i]), multiply_add(rest, spread(gain, below[i]), spread(gain, 0.0)))
-    if diagonal[i] == 0:
-        return vector_tanh(gain, rest) if code[i] == TANH else vector_sigmoid(gain, rest)
-    n_lanes = lanes(gain)
+def _piecewise_linear(like, v, above, below):
+    # the sum with 0 turns -0. into 0.
+    return where_positive(v, v * spread(like, above), multiply_add(v, spread(like, below), spread(like, 0.0)))
+
+
+@njit(nogil=True, cache=True)
+def _smooth(like, v, code):
+    return vector_tanh(like, v) if code == TANH else vector_sigmoid(like, v)
+
+
+@njit(nogil=True, cache=True)
+def _smooth_root(rest, old, a, code, scratch):
+    n_lanes = lanes(scratch)
     store(scratch, 0, rest)
     store(scratch, n_lanes, old)
     for lane in range(n_lanes):
-        scratch[lane] = _scalar_root(scratch[lane], diagonal[i], code[i], scratch[n_lanes + lane])
+        scratch[lane] = _scalar_root(scratch[lane], a, code, scratch[n_lanes + lane])
     return load(scratch, 0)
 
 
 @njit(nogil=True, cache=True)
-def _sweep(panel, corner, x, b, step, gain, adjoint, code, diagonal, above, below, width, track, n_pad, table, out, scratch):
-    """One sweep over all states of a block, with the per-lane sums that the stopping test needs."""
+def _sweep(panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch):
+    """One sweep over all states of a block.
+
+    In an active lane `change` becomes the largest change of a state. A frozen lane keeps its states, so that the same
+    sums give its residual, phi(A x + b) - x, in the same place.
+    """
     n_lanes = lanes(x)
     samples = width * n_lanes
     zero = spread(x, 0.0)
-    for w in range(width):
-        lane = w * n_lanes
+    for lane in range(0, samples, n_lanes):
         store(table, _CHANGE * samples + lane, zero)
         store(table, _SCALE * samples + lane, load(table, _FLOOR * samples + lane))
-        store(table, _NUMERATOR * samples + lane, zero)
-        store(table, _DENOMINATOR * samples + lane, zero)
+        store(table, _LAST_SQUARE * samples + lane, load(table, _SQUARE * samples + lane))
         store(table, _SQUARE * samples + lane, zero)
+        store(table, _PRODUCT * samples + lane, zero)
     for row in range(0, n_pad, ROWS):
-        multiply_panel(panel, row, n_pad, x, b, out, width)
-        for w in range(width):
-            lane = w * n_lanes
+        multiply_panel(panel, row, n_pad, x, rhs, out, width)
+        for lane in range(0, samples, n_lanes):
             active = load(table, _ACTIVE * samples + lane)
             change, scale = load(table, _CHANGE * samples + lane), load(table, _SCALE * samples + lane)
+            square, product = load(table, _SQUARE * samples + lane), load(table, _PRODUCT * samples + lane)
             for r in range(ROWS):
                 i = row + r
                 position = i * samples + lane
@@ -103,108 +111,91 @@ def _sweep(panel, corner, x, b, step, gain, adjoint, code, diagonal, above, belo
                 for q in range(r):
                     rest = multiply_add(spread(x, corner[i * ROWS + q]), load(x, (row + q) * samples + lane), rest)
                 old = load(x, position)
-                new = where_positive(active, _update(rest, old, gain, i, position, adjoint, code, diagonal, above, below, scratch), old)
+                if adjoint:
+                    new = rest * load(gain, position)
+                elif code[i] == PIECEWISE_LINEAR:
+                    new = _piecewise_linear(x, rest, above[i], below[i])
+                elif diagonal[i] == 0:
+                    new = _smooth(x, rest, code[i])
+                else:
+                    new = _smooth_root(rest, old, diagonal[i], code[i], scratch)
                 difference = new - old
+                if diagonal[i] != 0:
+                    value = multiply_add(spread(x, diagonal[i]), old, rest)
+                    if adjoint:  # gain = d / (1 - d A_ii)
+                        d = load(gain, position)
+                        value = value * (d / multiply_add(d, spread(x, diagonal[i]), spread(x, 1.0)))
+                    elif code[i] == PIECEWISE_LINEAR:
+                        value = _piecewise_linear(x, value, 1.0, slope[i])
+                    else:
+                        value = _smooth(x, value, code[i])
+                    difference = where_positive(active, difference, value - old)
+                new = where_positive(active, new, old)
                 store(x, position, new)
                 change = maximum(change, absolute(difference))
                 scale = maximum(scale, absolute(new))
-                if track:
-                    if track == 2:
-                        before = load(step, position)
-                        for index, value in ((_NUMERATOR, difference * before), (_DENOMINATOR, before * before), (_SQUARE, difference * difference)):
-                            store(table, index * samples + lane, load(table, index * samples + lane) + value)
-                    store(step, position, difference)
+                square = multiply_add(difference, difference, square)
+                product = multiply_add(difference, load(step, position), product)
+                store(step, position, difference)
             store(table, _CHANGE * samples + lane, change)
             store(table, _SCALE * samples + lane, scale)
+            store(table, _SQUARE * samples + lane, square)
+            store(table, _PRODUCT * samples + lane, product)
 
 
 @njit(nogil=True, cache=True)
-def _evaluate(panel, corner, x, b, gain, adjoint, code, slope, diagonal, width, n_pad, table, out):
-    """Per-lane max|phi(A x + b) - x| (or of the adjoint equation) and max|x|."""
-    n_lanes = lanes(x)
-    samples = width * n_lanes
-    for w in range(width):
-        lane = w * n_lanes
-        store(table, _RESIDUAL * samples + lane, spread(x, 0.0))
-        store(table, _SCALE * samples + lane, load(table, _FLOOR * samples + lane))
-    for row in range(0, n_pad, ROWS):
-        multiply_panel(panel, row, n_pad, x, b, out, width)
-        for w in range(width):
-            lane = w * n_lanes
-            residual, scale = load(table, _RESIDUAL * samples + lane), load(table, _SCALE * samples + lane)
-            for r in range(ROWS):
-                i = row + r
-                rest = load(out, r * samples + lane)
-                for q in range(r + 1):
-                    rest = multiply_add(spread(x, corner[i * ROWS + q]), load(x, (row + q) * samples + lane), rest)
-                if adjoint:
-                    d = load(gain, i * samples + lane)
-                    if diagonal[i] != 0:  # gain = d / (1 - d A_ii)
-                        d = d / multiply_add(d, spread(x, diagonal[i]), spread(x, 1.0))
-                    value = d * rest
-                elif code[i] == PIECEWISE_LINEAR:
-                    value = where_positive(rest, rest, rest * spread(x, slope[i]))
-                else:
-                    value = vector_tanh(x, rest) if code[i] == TANH else vector_sigmoid(x, rest)
-                state = load(x, i * samples + lane)
-                residual = maximum(residual, absolute(value - state))
-                scale = maximum(scale, absolute(state))
-            store(table, _RESIDUAL * samples + lane, residual)
-            store(table, _SCALE * samples + lane, scale)
-
-
-@njit(nogil=True, cache=True)
-def _control(table, samples, contraction, relative, rounding, max_iter, first):
-    """Freeze the lanes that have converged, diverged or used up their sweeps. Returns whether some go on."""
-    n_lanes, some = lanes(table), False
+def _freeze(table, lane, samples, contraction, relative, rounding, max_iter):
+    """Freeze the lanes of one register that have converged, diverged or used up their sweeps."""
     one, zero = spread(table, 1.0), spread(table, 0.0)
-    for lane in range(0, samples, n_lanes):
-        active, change = load(table, _ACTIVE * samples + lane), load(table, _CHANGE * samples + lane)
-        if first:
-            store(table, _LIMIT * samples + lane, change * spread(table, _GROWTH_LIMIT))
-        bound, scale = load(table, _BOUND * samples + lane), load(table, _SCALE * samples + lane)
-        if relative:
-            bound = bound * scale
-        bound = maximum(bound, scale * spread(table, rounding))
-        count = load(table, _COUNT * samples + lane) + where_positive(active, one, zero)
-        store(table, _COUNT * samples + lane, count)
-        # the residual after a sweep is at most contraction times the change; NaN freezes too
-        active = where_positive(multiply_add(spread(table, contraction), change, bound * spread(table, -1.0)), active, zero)
-        active = where_positive(load(table, _LIMIT * samples + lane) - change, active, zero)
-        active = where_positive(spread(table, max_iter) - count, active, zero)
-        store(table, _ACTIVE * samples + lane, active)
-        some |= any_positive(active)
-    return some
+    before, change = load(table, _ACTIVE * samples + lane), load(table, _CHANGE * samples + lane)
+    count, limit = load(table, _COUNT * samples + lane), load(table, _LIMIT * samples + lane)
+    limit = where_positive(count, limit, change * spread(table, _GROWTH_LIMIT))
+    bound, scale = load(table, _BOUND * samples + lane), load(table, _SCALE * samples + lane)
+    if relative:
+        bound = bound * scale
+    bound = maximum(bound, scale * spread(table, rounding))
+    count = count + where_positive(before, one, zero)
+    # the residual after a sweep is at most contraction times the change; NaN freezes too
+    active = where_positive(multiply_add(spread(table, contraction), change, zero - bound), before, zero)
+    active = where_positive(limit - change, active, zero)
+    active = where_positive(spread(table, max_iter) - count, active, zero)
+    store(table, _COUNT * samples + lane, count)
+    store(table, _LIMIT * samples + lane, limit)
+    store(table, _ACTIVE * samples + lane, active)
+    store(table, _EVALUATED * samples + lane, load(table, _FROZEN * samples + lane))
+    store(table, _FROZEN * samples + lane, before - active)
 
 
 @njit(nogil=True, cache=True)
-def _extrapolate(table, x, step, samples, n_pad):
+def _extrapolate(table, lane, samples, x, step, n_pad):
     """Add the rest of the geometric series, x += rho / (1 - rho) (x_k - x_{k-1}), in the lanes where it has set in.
 
     The change that follows is |step_k - rho step_{k-1}| / (1 - rho): the step is taken where this is less than half
     of the present change, and never again in a lane where changes have not decreased since the last one.
     """
-    n_lanes, some = lanes(table), False
     one, zero = spread(table, 1.0), spread(table, 0.0)
-    for lane in range(0, samples, n_lanes):
-        change, previous = load(table, _CHANGE * samples + lane), load(table, _PREVIOUS * samples + lane)
-        denominator, square = load(table, _DENOMINATOR * samples + lane), load(table, _SQUARE * samples + lane)
-        rho = load(table, _NUMERATOR * samples + lane) / denominator
-        rest = one - rho
-        misfit = square - rho * rho * denominator
-        factor = where_positive(multiply_add(rest * rest * spread(table, 0.25), square, misfit * spread(table, -1.0)), rho / rest, zero)
-        factor = where_positive(rho - spread(table, 0.3), factor, zero)
-        factor = where_positive(spread(table, 0.9999) - rho, factor, zero)
-        factor = where_positive(previous - change, factor, zero)
-        factor = where_positive(load(table, _ACTIVE * samples + lane), factor, zero)
-        store(table, _PREVIOUS * samples + lane, where_positive(previous - change, change, zero))
-        store(table, _FACTOR * samples + lane, factor)
-        some |= any_positive(factor)
-    if some:
-        for lane in range(0, samples, n_lanes):
-            factor = load(table, _FACTOR * samples + lane)
-            for position in range(lane, n_pad * samples, samples):
-                store(x, position, multiply_add(factor, load(step, position), load(x, position)))
+    count = load(table, _COUNT * samples + lane)
+    quotient = count * spread(table, 1 / _EXTRAPOLATE_EVERY)
+    due = spread(table, 0.5 / _EXTRAPOLATE_EVERY) - absolute(quotient - nearest_integer(quotient))
+    due = where_positive(load(table, _ACTIVE * samples + lane), due, zero)
+    if not any_positive(due):
+        return
+    change, previous = load(table, _CHANGE * samples + lane), load(table, _PREVIOUS * samples + lane)
+    last, square = load(table, _LAST_SQUARE * samples + lane), load(table, _SQUARE * samples + lane)
+    rho = load(table, _PRODUCT * samples + lane) / last
+    rest = one - rho
+    misfit = square - rho * rho * last
+    factor = where_positive(rest * rest * square * spread(table, 0.25) - misfit, rho / rest, zero)
+    factor = where_positive(rho - spread(table, _LEAST_RATIO), factor, zero)
+    factor = where_positive(spread(table, _LARGEST_RATIO) - rho, factor, zero)
+    factor = where_positive(previous - change, factor, zero)
+    factor = where_positive(due, factor, zero)
+    previous = where_positive(due, where_positive(previous - change, change, zero), previous)
+    store(table, _PREVIOUS * samples + lane, previous)
+    if any_positive(factor):
+        for position in range(lane, n_pad * samples, samples):
+            # steps of the other lanes are finite or their lanes are frozen
+            store(x, position, where_positive(factor, multiply_add(factor, load(step, position), load(x, position)), load(x, position)))
 
 
 @njit(nogil=True, cache=True)
@@ -232,120 +223,115 @@ def _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, d
 
 
 @njit(nogil=True, cache=True)
-def _load_block(b, d, start, adjoint, warm, tol, t0, count, reverse, samples, n_pad, diagonal, x, rhs, gain, table, status):
-    """Bring `count` samples into a block; a sample that is not finite becomes a frozen row of zeros."""
-    n = b.shape[1]
-    if count < samples:
-        clear(rhs, n_pad * samples)
-        clear(gain, n_pad * samples if adjoint else 0)
+def _all_finite(values, n):
+    finite = True
+    for i in range(n):
+        finite &= values[i] - values[i] == 0
+    return finite
+
+
+@njit(nogil=True, cache=True)
+def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diagonal, x, rhs, gain, table):
+    """Bring a sample into a lane. One that is not finite is replaced by zeros, which do no harm; returns False then."""
+    finite = _all_finite(b, n) and (not adjoint or _all_finite(d, n)) and (not warm or _all_finite(start, n))
+    for k in range(_N_LANE_ROWS):
+        table[k * samples + lane] = 0
+    for row in range(n):
+        i = n - 1 - row if reverse else row
+        position = row * samples + lane
+        rhs[position] = b[i] if finite else 0
+        x[position] = start[i] if warm and finite else 0
+        if adjoint:
+            table[_FLOOR * samples + lane] = max(table[_FLOOR * samples + lane], abs(rhs[position]))
+            gain[position] = d[i] / (1 - d[i] * diagonal[row]) if finite else 0
+    table[_ACTIVE * samples + lane] = 1
+    table[_BOUND * samples + lane] = _MARGIN * tol
+    table[_PREVIOUS * samples + lane] = np.inf
+    return finite
+
+
+@njit(nogil=True, cache=True)
+def _judge(table, lane, samples, tol, relative, max_iter, t, residual, n_iter, status):
+    """Write residual and status of a frozen sample. Returns False when it should go on."""
+    scale, change = table[_SCALE * samples + lane], table[_CHANGE * samples + lane]
+    r = change / scale if relative and scale > 0 else change
+    residual[t], n_iter[t] = r, int(table[_COUNT * samples + lane])
+    limit = table[_LIMIT * samples + lane]
+    if r <= tol:
+        status[t] = CONVERGED
+    elif not change < limit:
+        status[t] = DIVERGING
+    elif n_iter[t] >= max_iter:
+        status[t] = DIVERGING if change > limit / _GROWTH_LIMIT else MAX_ITER
+    elif table[_BOUND * samples + lane] > _LEAST_MARGIN * tol:
+        # rounding, or d > 1 in an adjoint: ask for a smaller change
+        table[_BOUND * samples + lane] *= 0.25
+        table[_ACTIVE * samples + lane] = 1
+        return False
     else:
-        clear(advance(rhs, n * samples), (n_pad - n) * samples)
-        clear(advance(gain, n * samples), (n_pad - n) * samples if adjoint else 0)
-    clear(x, n_pad * samples)
-    clear(table, _N_LANE_ROWS * samples)
-    gather(b, t0, count, reverse, rhs, samples)
-    if warm:
-        gather(start, t0, count, reverse, x, samples)
-    if adjoint:
-        gather(d, t0, count, reverse, gain, samples)
-        for row in range(n):
-            if diagonal[row] != 0:
-                for position in range(row * samples, row * samples + count):
-                    gain[position] /= 1 - gain[position] * diagonal[row]
-    for lane in range(count):
-        t = t0 + lane
-        largest = b.dtype.type(0)
-        finite = row_is_finite(b, t) and not (adjoint and not row_is_finite(d, t)) and not (warm and not row_is_finite(start, t))
-        if adjoint and finite:
-            for i in range(n):
-                largest = max(largest, abs(b[t, i]))
-        status[t] = MAX_ITER if finite else NOT_FINITE
-        table[_ACTIVE * samples + lane] = 1 if finite and not (adjoint and largest == 0) else 0
-        table[_FLOOR * samples + lane] = largest
-        table[_BOUND * samples + lane] = _MARGIN * tol
-        table[_PREVIOUS * samples + lane] = np.inf
-        if not finite:
-            for row in range(n):
-                rhs[row * samples + lane] = x[row * samples + lane] = 0
-                if adjoint:
-                    gain[row * samples + lane] = 0
+        status[t] = MAX_ITER
+    return True
 
 
 @njit(nogil=True, cache=True)
-def _judge(table, samples, t0, count, tol, relative, max_iter, residual, n_iter, status):
-    """Status of every sample of a block after its evaluation. Returns whether some must go on."""
-    again = False
-    for lane in range(count):
-        t = t0 + lane
-        if status[t] == NOT_FINITE:
-            continue
-        scale, r = table[_SCALE * samples + lane], table[_RESIDUAL * samples + lane]
-        if relative and scale > 0:
-            r /= scale
-        residual[t], n_iter[t] = r, table[_COUNT * samples + lane]
-        change, limit = table[_CHANGE * samples + lane], table[_LIMIT * samples + lane]
-        if r <= tol:
-            status[t] = CONVERGED
-        elif change != 0 and not (math.isfinite(r) and change < limit):
-            status[t] = DIVERGING
-        elif n_iter[t] >= max_iter:
-            status[t] = DIVERGING if change > limit / _GROWTH_LIMIT else MAX_ITER
-        elif table[_BOUND * samples + lane] > _LEAST_MARGIN * tol:
-            # rounding, or d > 1 in an adjoint: ask for a smaller change and go on
-            table[_BOUND * samples + lane] *= 0.25
-            table[_ACTIVE * samples + lane] = 1
-            again = True
-    return again
+def _store_lane(x, lane, samples, n, reverse, finite, target):
+    for row in range(n):
+        target[n - 1 - row if reverse else row] = x[row * samples + lane] if finite else np.nan
 
 
 @njit(nogil=True, cache=True)
-def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, widest, n_pad, work, integers,
+def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, width, n_pad, work, integers,
                   x_out, residual, n_iter, status):
+    """Run sweeps over one block; a lane whose sample is done is given the next sample."""
     N, n = b.shape
-    # `work` and `integers` are owned by the caller: pointers do not keep an array alive
+    # pointers do not keep arrays alive: `work` and `integers` belong to the caller
     panel = aligned(work)
     n_lanes = lanes(panel)
-    size = n_pad * widest * n_lanes
+    samples = width * n_lanes
+    size = n_pad * samples
     x = advance(panel, n_pad * n_pad)
-    rhs, step, gain = advance(x, size), advance(x, 2 * size), advance(x, 3 * size)
-    out = advance(x, 4 * size)
-    table = advance(out, ROWS * widest * n_lanes)
-    scratch = advance(table, _N_LANE_ROWS * widest * n_lanes)
+    rhs, step, gain, out = advance(x, size), advance(x, 2 * size), advance(x, 3 * size), advance(x, 4 * size)
+    table = advance(out, ROWS * samples)
+    scratch = advance(table, _N_LANE_ROWS * samples)
     corner = advance(scratch, 2 * n_lanes)
     diagonal = advance(corner, ROWS * n_pad)
     above, below, slopes = advance(diagonal, n_pad), advance(diagonal, 2 * n_pad), advance(diagonal, 3 * n_pad)
-    codes = address(integers)
-    picard = advance(codes, n_pad)
-    contraction = _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, diagonal, above, below, panel, corner)
+    codes, sample = address(integers), advance(address(integers), 2 * n_pad)
+    contraction = _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner)
     rounding = 4.5e-16 if b.itemsize == 8 else 2.4e-7  # 2 eps: smaller changes are noise
-    t0 = 0
-    while t0 < N:
-        left = (N - t0 + n_lanes - 1) // n_lanes
-        width = min(widest, left)
-        if left == widest + 1 and widest > 2:  # two middling blocks rather than a wide one and a lone register
-            width = widest - 1
-        samples = width * n_lanes
-        count = min(samples, N - t0)
-        _load_block(b, d, start, adjoint, warm, tol, t0, count, reverse, samples, n_pad, diagonal, x, rhs, gain, table, status)
-        n_sweeps, again = 0, True
-        while again:
-            running = True
-            while running:
-                n_sweeps += 1
-                phase = n_sweeps % _EXTRAPOLATE_EVERY
-                track = 2 if phase == 0 else 1 if phase == _EXTRAPOLATE_EVERY - 1 else 0
-                _sweep(panel, corner, x, rhs, step, gain, adjoint, codes, diagonal, above, below, width, track, n_pad, table, out, scratch)
-                running = _control(table, samples, contraction, relative, rounding, max_iter, n_sweeps == 1)
-                if running and track == 2:
-                    _extrapolate(table, x, step, samples, n_pad)
-            _evaluate(panel, corner, x, rhs, gain, adjoint, codes, slopes, diagonal, width, n_pad, table, out)
-            again = _judge(table, samples, t0, count, tol, relative, max_iter, residual, n_iter, status)
-        scatter(x, samples, t0, count, reverse, x_out)
-        for t in range(t0, t0 + count):
-            if status[t] == NOT_FINITE:
-                x_out[t] = np.nan
-                residual[t], n_iter[t] = np.nan, 0
-        t0 += count
+    clear(x, 4 * size)
+    clear(table, _N_LANE_ROWS * samples)
+    b_, d_, start_, x_out_ = address(b), address(d), address(start), address(x_out)
+    residual_, n_iter_, status_ = address(residual), address(n_iter), address(status)
+    loaded = live = min(N, samples)
+    for lane in range(loaded):
+        finite = _load_lane(advance(b_, lane * n), advance(d_, lane * n), advance(start_, lane * n), adjoint, warm, tol, n, reverse,
+                            lane, samples, diagonal, x, rhs, gain, table)
+        sample[lane], status_[lane] = lane, MAX_ITER if finite else NOT_FINITE
+    while live > 0:
+        _sweep(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, table, out, scratch)
+        for first in range(0, samples, n_lanes):
+            _freeze(table, first, samples, contraction, relative, rounding, max_iter)
+            _extrapolate(table, first, samples, x, step, n_pad)
+            if not any_positive(load(table, _EVALUATED * samples + first)):
+                continue
+            for lane in range(first, first + n_lanes):
+                if table[_EVALUATED * samples + lane] == 0:
+                    continue
+                t = sample[lane]
+                finite = status_[t] != NOT_FINITE
+                if not finite:
+                    residual_[t], n_iter_[t] = np.nan, 0
+                elif not _judge(table, lane, samples, tol, relative, max_iter, t, residual_, n_iter_, status_):
+                    continue
+                _store_lane(x, lane, samples, n, reverse, finite, advance(x_out_, t * n))
+                if loaded < N:
+                    finite = _load_lane(advance(b_, loaded * n), advance(d_, loaded * n), advance(start_, loaded * n), adjoint, warm, tol, n,
+                                        reverse, lane, samples, diagonal, x, rhs, gain, table)
+                    sample[lane], status_[loaded] = loaded, MAX_ITER if finite else NOT_FINITE
+                    loaded += 1
+                else:
+                    live -= 1
 
 
 @njit(nogil=True, cache=True)
@@ -353,10 +339,10 @@ def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, 
     N, n = b.shape
     n_lanes = VECTOR_BYTES // b.itemsize
     n_pad = (n + ROWS - 1) // ROWS * ROWS
-    widest = block_width(n_pad, (N + n_lanes - 1) // n_lanes, b.itemsize, n_lanes)
-    size = n_pad * (n_pad + ROWS + 4) + widest * n_lanes * (4 * n_pad + ROWS + _N_LANE_ROWS) + 2 * n_lanes + 64
-    work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad, np.int8)
-    _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, widest, n_pad, work, integers,
+    width = block_width(n_pad, N, b.itemsize, n_lanes)
+    size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + _N_LANE_ROWS) + 2 * n_lanes + 64
+    work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
+    _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, width, n_pad, work, integers,
                   x_out, residual, n_iter, status)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float, Int8, Int32
+from jaxtyping import Float, Int8, Int32
 from numba import njit
 
 from .blocks import aligned, block_width, clear, multiply_panel, pack
@@ -346,28 +346,100 @@ def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, 
                   x_out, residual, n_iter, status)
 
 
-def sweeps_in_reverse(A) -> bool:
-    """Whether a sweep should run from the last state to the first: A is upper triangular and not lower."""
-    return bool(not np.tril(A, -1).any() and np.triu(A, 1).any())
+@njit(nogil=True, cache=True)
+def sweeps_in_reverse(A):
+    """Whether a sweep should run from the last state to the first: A is upper triangular, and not diagonal."""
+    n = A.shape[0]
+    for i in range(n):
+        for j in range(i):
+            if A[i, j] != 0:
+                return False
+    for i in range(n):
+        for j in range(i + 1, n):
+            if A[i, j] != 0:
+                return True
+    return False
 
 
-def gauss_seidel(A, b, code, param, x0, tol, relative, max_iter, reverse=None):
-    """Solve x = phi(A x + b) for every row of b by Gauss-Seidel sweeps."""
-    N = b.shape[0]
-    x = np.empty_like(b)
-    residual, n_iter, status = np.empty(N, b.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
-    if reverse is None:
-        reverse = sweeps_in_reverse(A)
-    _solve(A, False, b, b, code, param, b if x0 is None else x0, x0 is not None, tol, relative, max_iter, reverse, x, residual, n_iter, status)
-    return x, residual, n_iter, status
+def check_arrays(A: np.ndarray, **others: np.ndarray | None) -> None:
+    """Raise ValueError or TypeError naming the array that a kernel cannot take."""
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or A.shape[0] == 0:
+        raise ValueError(f"A must be square and not empty, got shape {A.shape}")
+    if A.dtype != np.float32 and A.dtype != np.float64:
+        raise TypeError(f"A must be float32 or float64, got {A.dtype}")
+    shape = next(iter(others.values())).shape
+    for name, array in others.items():
+        if array is None:
+            continue
+        if array.ndim != 2 or array.shape != shape or array.shape[1] != A.shape[0]:
+            raise ValueError(f"{name} must have one row per sample and {A.shape[0]} columns, got shape {array.shape}")
+        if array.dtype != A.dtype:
+            raise TypeError(f"{name} is {array.dtype}, but A is {A.dtype}")
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name} must be C-contiguous, got strides {array.strides}")
 
 
-def gauss_seidel_adjoint(A, d, g, tol, max_iter, reverse=None):
-    """Solve v = d * (A^T v + g) for every row of g by Gauss-Seidel sweeps."""
-    N, n = g.shape
-    v = np.empty_like(g)
-    residual, n_iter, status = np.empty(N, g.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
-    if reverse is None:
-        reverse = sweeps_in_reverse(A.T)
-    _solve(A, True, g, d, np.zeros(n, np.int8), np.zeros(n, g.dtype), g, False, tol, True, max_iter, reverse, v, residual, n_iter, status)
-    return v, residual, n_iter, status
+def empty_result(like: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    N = like.shape[0]
+    return np.empty_like(like), np.empty(N, like.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
+
+
+def gauss_seidel(
+    A: Float[np.ndarray, "n n"], b: Float[np.ndarray, "N n"], code: Int8[np.ndarray, " n"], param: Float[np.ndarray, " n"],
+    x0: Float[np.ndarray, "N n"] | None, tol: float, relative: bool, max_iter: int, reverse: bool | None = None,
+) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
+    """Equilibrium x = phi(A x + b) of every row of b by Gauss-Seidel sweeps.
+
+    Mathematics: x_i <- root of x_i = phi_i(sum_{j != i} A_ij x_j + b_i + A_ii x_i), i = 1..n, with the newest x_j. A sample
+    is done when max_i |phi(A x + b) - x|_i <= tol, in relative mode <= tol max_i |x_i|.
+
+    Args:
+        A: (n, n). b: (N, n), one sample a row. Both float32 or float64.
+        code: (n,) 0 = max(v, 0) + s min(v, 0) with s = param, 1 = tanh, 2 = sigmoid. param: (n,), of A's type.
+        x0: (N, n) start; zero if None.
+        max_iter: sweeps per sample.
+        reverse: sweep from the last state to the first; None: where A is upper triangular (one sweep solves it).
+    Returns: x (N, n); residual (N,) of that x; n_iter (N,), sweeps; status (N,): 0 converged, 1 not within max_iter
+        sweeps or stopped by rounding, 2 diverging, 3 b or x0 not finite (x and residual are NaN).
+    Raises: ValueError, TypeError for shapes, types or layouts that do not fit.
+    Source: Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for sweeps.
+    """
+    check_arrays(A, b=b, x0=x0)
+    found = empty_result(b)
+    reverse = sweeps_in_reverse(A) if reverse is None else bool(reverse)
+    _solve(A, False, b, b, code, param, b if x0 is None else x0, x0 is not None, float(tol), bool(relative), int(max_iter), reverse, *found)
+    return found
+
+
+_NO_CODE = {dtype: (np.zeros(0, np.int8), np.zeros(0, dtype)) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
+
+
+def gauss_seidel_adjoint(
+    A: Float[np.ndarray, "n n"], d: Float[np.ndarray, "N n"], g: Float[np.ndarray, "N n"], tol: float, max_iter: int,
+    reverse: bool | None = None,
+) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
+    """Adjoint state v = d * (A^T v + g) of every row of g by Gauss-Seidel sweeps.
+
+    Mathematics: with d = phi'(A x + b) and g = dL/dx, v gives dL/db = v and dL/dA = v^T x. A sample is done when
+    max_i |d (A^T v + g) - v|_i <= tol max(max_i |g_i|, max_i |v_i|).
+
+    Args:
+        A: (n, n). d, g: (N, n).
+        max_iter, reverse: as in `gauss_seidel`, for A^T.
+    Returns: v (N, n), residual (N,) relative as above, n_iter (N,), status (N,) as in `gauss_seidel`.
+    Raises: ValueError, TypeError for shapes, types or layouts that do not fit.
+    Source: Tsai (2024), section 5.2 (implicit differentiation).
+    """
+    check_arrays(A, d=d, g=g)
+    found = empty_result(g)
+    reverse = sweeps_in_reverse(A.T) if reverse is None else bool(reverse)
+    _solve(A, True, g, d, *_NO_CODE[A.dtype], g, False, float(tol), True, int(max_iter), reverse, *found)
+    return found
+
+
+def warm_up() -> None:
+    """Compile the kernels for float32 and float64, or load them from numba's disk cache."""
+    for dtype in (np.float32, np.float64):
+        A, b = np.zeros((1, 1), dtype), np.ones((1, 1), dtype)
+        gauss_seidel(A, b, np.zeros(1, np.int8), np.zeros(1, dtype), None, 1e-3, True, 2)
+        gauss_seidel_adjoint(A, b, b, 1e-3, 2)

@@ -192,3 +192,11 @@ def newton_adjoint(A, d, g):
     residual, n_iter, status = np.empty(N, g.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
     _solve_adjoint(A, d, g, v, residual, n_iter, status)
     return v, residual, n_iter, status
+
+
+def warm_up() -> None:
+    """Compile the kernels for float32 and float64, or load them from numba's disk cache."""
+    for dtype in (np.float32, np.float64):
+        A, b = np.zeros((1, 1), dtype), np.ones((1, 1), dtype)
+        newton(A, b, np.zeros(1, np.int8), np.zeros(1, dtype), None, 1e-3, True, 2)
+        newton_adjoint(A, b, b)

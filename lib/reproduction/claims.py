@@ -88,17 +88,22 @@ def evaluate(condition: str, names: Mapping[str, Any]) -> bool:
     return result
 
 
+def is_text(entry: Any) -> bool:
+    """Whether a recorded entry is a text or a truth value rather than numbers."""
+    return isinstance(entry, bool) or (isinstance(entry, str) and entry not in ("inf", "-inf", "nan"))
+
+
 def names_of(measure: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
     """The names that a claim's conditions may use, from the recorded values; None when one is missing.
 
     `key: K` gives median, mean, min, max and n over the seeds (or `value` for a text or a truth value);
-    `keys: {a: K1, b: K2}` gives each name its median, and `a_min`, `a_max`.
+    `keys: {a: K1, b: K2}` gives each name its median, and `a_min`, `a_max` (or the text).
     """
     if "key" in measure:
         if measure["key"] not in values:
             return None
         entry = values[measure["key"]]
-        if isinstance(entry, bool) or (isinstance(entry, str) and entry not in ("inf", "-inf", "nan")):
+        if is_text(entry):
             return {"value": entry}
         sample = numbers(entry)
         return {"median": statistics.median(sample), "mean": statistics.fmean(sample), "min": min(sample),
@@ -107,6 +112,9 @@ def names_of(measure: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
     for name, key in measure["keys"].items():
         if key not in values:
             return None
+        if is_text(values[key]):
+            found[name] = values[key]
+            continue
         sample = numbers(values[key])
         found |= {name: statistics.median(sample), f"{name}_min": min(sample), f"{name}_max": max(sample)}
     return found

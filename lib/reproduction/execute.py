@@ -191,7 +191,7 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     running.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
     if target is None:
         save(EXECUTED / f"{name}.json", content)
-        if profile == "full" and not given:
+        if profile == "full" and not given and not content.get("withheld"):
             save(RESULTS / f"{name}.json", content)
             # The key covers the committed result, which has just changed.
             notebook["metadata"][METADATA]["content_key"] = keys_of(name, parameters)["content_key"]

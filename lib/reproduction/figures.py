@@ -100,6 +100,24 @@ def curves_figure(content: Mapping[str, Any], patterns: Sequence[str], titles: S
     return figure
 
 
+def image_grid(images):
+    """The first training image of each class in two rows, with the class names."""
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    classes = images.meta["classes"]
+    side = round(images.u_train.shape[1] ** 0.5)
+    columns = -(-len(classes) // 2)
+    figure, panels = plt.subplots(2, columns, figsize=(6.2, 3.2), squeeze=False)
+    for label, axes in enumerate(panels.flat):
+        axes.axis("off")
+        if label < len(classes):
+            first = int(np.flatnonzero(images.y_train == label)[0])
+            axes.imshow(images.u_train[first].reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
+            axes.set_title(str(classes[label]), fontsize="small")
+    return figure
+
+
 def readme_figure(content: Mapping[str, Any]):
     """The identity task in one panel: the papers' models and the controls that match them."""
     import matplotlib.pyplot as plt

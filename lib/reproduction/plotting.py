@@ -19,6 +19,7 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "mlp_10_9_9_10": ("MLP 10-9-9-10", 6, "<", "-."),
     "mlp_bias_free": ("MLP, no biases", 2, "D", "--"),
     "mlp_skip": ("MLP + skip", 1, "P", "--"),
+    "explicit": ("network 784-64-32-16-10", 3, "v", "-."),
     "nalu": ("NALU", -1, "*", ":"),
     "transformer": ("transformer encoder", 5, "h", ":"),
     "transformer_sequential": ("transformer, sequential", 5, "h", ":"),

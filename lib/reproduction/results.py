@@ -67,6 +67,11 @@ class Results:
     values: dict[str, Any] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
+    withheld: str = ""
+
+    def withhold(self, reason: str) -> None:
+        """Publish no value of this run, since it does not measure what the papers measured (a stand-in data set, say)."""
+        self.withheld = reason
 
     def record(self, key: str, values: Any, unit: str = "") -> None:
         """Record a value (a number, or one number a seed) under a key, and glue its median as text for the pages.
@@ -85,15 +90,21 @@ class Results:
             raise ValueError(f"{self.notebook}: curve {key!r} is recorded twice")
         self.curves[key] = plain(curve)
 
-    def content(self) -> dict[str, Any]:
-        """All that was recorded, as it stands in a results file."""
+    def content(self, *, withheld: bool = False) -> dict[str, Any]:
+        """All that was recorded, as it stands in a results file.
+
+        Args:
+            withheld: include values that are withheld (for a figure of this run, never for a verdict).
+        """
+        hidden = bool(self.withheld) and not withheld
         return {
             "notebook": self.notebook,
             "profile": self.profile,
             "seeds": list(self.seeds),
-            "values": self.values,
-            "units": {key: unit for key, unit in self.units.items() if unit},
-            "curves": self.curves,
+            "values": {} if hidden else self.values,
+            "units": {} if hidden else {key: unit for key, unit in self.units.items() if unit},
+            "curves": {} if hidden else self.curves,
+            "withheld": self.withheld,
         }
 
     def publish(self) -> None:
@@ -103,8 +114,8 @@ class Results:
 
         payload = self.content()
         json.dumps(payload, allow_nan=False)
-        publish_display_data({MIME: payload, "text/plain": f"{len(self.values)} values of {self.notebook}"})
-        for key, value in self.values.items():
+        publish_display_data({MIME: payload, "text/plain": f"{len(payload['values'])} values of {self.notebook}"})
+        for key, value in payload["values"].items():
             if not isinstance(value, (str, bool, type(None), Mapping)):
                 glue(key, statistics.median(numbers(value)), display=False)
 
@@ -132,10 +143,14 @@ def summary(values: Any, digits: int = 3) -> str:
     if isinstance(values, (str, bool, type(None))) and values not in ("inf", "-inf", "nan"):
         return str(values)
     sample = numbers(values)
-    text = f"{statistics.median(sample):.{digits}g}"
-    if len(sample) > 1:
-        text += f" [{min(sample):.{digits}g}, {max(sample):.{digits}g}]"
-    return text
+
+    def text(value: float) -> str:
+        # Counts are shown whole: 43498 parameters, not 4.35e+04.
+        return f"{value:.0f}" if math.isfinite(value) and value == round(value) and abs(value) < 1e6 else f"{value:.{digits}g}"
+
+    if len(sample) == 1:
+        return text(sample[0])
+    return f"{text(statistics.median(sample))} [{text(min(sample))}, {text(max(sample))}]"
 
 
 def load(path: Path) -> dict[str, Any] | None:

@@ -64,7 +64,8 @@ def test_the_fifteen_activations_and_the_one_beside_them():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "count"), [((10, 10, 10), 220), ((10, 9, 9, 10), 289), ((50, 10, 10, 1), 631), ((50, 17, 17, 17, 1), 1497)]
+    ("sizes", "count"),
+    [((10, 10, 10), 220), ((10, 9, 9, 10), 289), ((50, 10, 10, 1), 631), ((50, 17, 17, 17, 1), 1497)],
 )
 def test_mlp_counts(sizes, count):
     assert n_parameters(MLP(sizes)) == count

@@ -210,12 +210,13 @@ def test_npz_is_checked_as_the_files_it_stands_for(isolated, monkeypatch):
     raw = to_idx(images)
     # The header written out by hand: magic 0x00000803, then 2, 3, 4 as big-endian integers.
     assert raw == bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]) + bytes(range(24))
-    boxed = Collection("boxed", {"img": hashlib.sha256(raw).hexdigest()}, "none", "https://x.invalid", None, {"img": "x"})
+    checksums = {"img": hashlib.sha256(raw).hexdigest()}
+    boxed = Collection("boxed", checksums, "none", "https://x.invalid", None, {"img": "x"})
     monkeypatch.setenv("IMPLICIT_DATA", str(isolated))
     np.savez(isolated / "boxed.npz", x=images)
     assert np.array_equal(from_idx(resolve(boxed).content["img"]), images)
     np.savez(isolated / "boxed.npz", x=images + np.uint8(1))
-    with pytest.warns(UserWarning, match="boxed.npz"), pytest.raises(DatasetUnavailable, match="boxed.npz: its checksum"):
+    with pytest.warns(UserWarning, match="boxed.npz"), pytest.raises(DatasetUnavailable, match="npz: its checksum"):
         resolve(boxed)
     np.savez(isolated / "boxed.npz", other=images)
     with pytest.warns(UserWarning, match="boxed.npz"), pytest.raises(DatasetUnavailable, match="KeyError"):

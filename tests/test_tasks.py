@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from data_gen.dataset import Dataset
+from reproduction.evaluation import count_parameters
 from reproduction.recipe import Recipe
 from reproduction.tasks import arithmetic, fashion, identity
-from reproduction.tasks.registry import ARCHITECTURES, count_parameters
+from reproduction.tasks.registry import ARCHITECTURES
 from reproduction.training import accuracy, evaluate, train
 
 # Formulas, independent of the modules that the registry builds.
@@ -61,7 +62,9 @@ COUNTS = {
     ("rolling argmax", "decoder", "one layer, 2 heads"): (1920, encoder(10, 10) + decoder(10, 10) + 60, None),
     ("spiky", "LSTM", "1-20-20-1"): (1861, lstm(20, 1), None),
     ("spiky", "implicitRNN", "n = 20, p = 21, q = 20, head 20-1"): (1661, implicit(20, 21, 20) + 21, None),
-    ("spiky", "masked decoder", "one layer, 10 heads (2 in the extrapolation paper)"): (43_529, encoder(10, 2048) + 31, None),
+    ("spiky", "masked decoder", "one layer, 10 heads (2 in the extrapolation paper)"): (
+        43_529, encoder(10, 2048) + 31, None,
+    ),
     ("volatility", "LSTM", "1-38-38-1"): (None, 6271, None),
     ("volatility", "implicit", "n = 53, p = 60, q = 1"): (None, 6102, None),
     ("volatility", "implicitRNN", "n = 37, p = 41, q = 40, head 40-1"): (None, implicit(37, 41, 40) + 41, None),
@@ -80,7 +83,8 @@ def test_every_wrong_count_has_a_reason():
     wrong = {(a.task, a.model) for a in ARCHITECTURES if a.right is False}
     assert wrong == {
         ("arithmetic", "MLP"), ("arithmetic", "NALU"), ("arithmetic", "implicit"), ("arithmetic", "sequential encoder"),
-        ("rolling average", "LSTM"), ("rolling average", "encoder"), ("earthquake", "EikoNet"), ("earthquake", "implicit"),
+        ("rolling average", "LSTM"), ("rolling average", "encoder"),
+        ("earthquake", "EikoNet"), ("earthquake", "implicit"),
     }  # fmt: skip
     for a in ARCHITECTURES:
         assert a.source and (a.right is not False or a.note)

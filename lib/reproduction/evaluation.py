@@ -1,4 +1,4 @@
-"""Errors and accuracies of a trained model on every test set."""
+"""What a model is measured by: its size, and its error or accuracy on every test set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 @torch.no_grad()

@@ -156,6 +156,8 @@ class _Run:
             step = epoch * per_epoch + index
             group["lr"] = recipe.learning_rate(step, recipe.epochs * per_epoch)
             optimizer.zero_grad(set_to_none=True)
+            for parameter in self.parameters:
+                parameter.grad = None
             prediction = model(u)
             if recipe.loss == "mse" and prediction.shape != y.shape:
                 raise ValueError(

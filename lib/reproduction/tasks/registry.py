@@ -11,6 +11,7 @@ from implicit_models.layers import ImplicitModel
 from reproduction.baselines.mlp import MLP
 from reproduction.baselines.nalu import NALU
 from reproduction.baselines.transformer import DepthwiseEncoder, EncoderDecoder, SequentialEncoder
+from reproduction.evaluation import count_parameters
 
 REPORT, WORKSHOP, EXTRAPOLATION, THESIS = (
     "Ganesh (2023)", "workshop paper (2022)", "Decugis et al. (2024)", "Tsai thesis (2024)",
@@ -61,11 +62,6 @@ class Architecture:
     def right(self) -> bool | None:
         """Whether the printed count is the counted one, None where no count is printed."""
         return None if self.published is None else self.published == self.counted
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Number of trainable parameters."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _implicit(n: int, p: int, q: int) -> Callable[[], nn.Module]:
@@ -140,7 +136,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(
         "rolling average", "implicit", "n = 200, p = q = 10", SOURCES["report"], 44_100, _implicit(200, 10, 10)
     ),
-    Architecture("rolling average", "implicit", "n = 32, p = q = 10", SOURCES["extrapolation"], None, _implicit(32, 10, 10)),
+    Architecture(
+        "rolling average", "implicit", "n = 32, p = q = 10", SOURCES["extrapolation"], None, _implicit(32, 10, 10)
+    ),
     Architecture(
         "rolling average", "encoder", "one layer, 2 heads", SOURCES["report"], 42_210, None,
         "the LSTM's count again; no one-layer encoder of usual sizes has it",
@@ -148,7 +146,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("rolling argmax", "LSTM", "1-19-19-10", SOURCES["report"], 1872, _lstm(19, 10)),
     Architecture("rolling argmax", "LSTM", "1-21-21-10", SOURCES["extrapolation"], None, _lstm(21, 10)),
     Architecture("rolling argmax", "implicit", "n = 33, p = q = 10", SOURCES["report"], 1849, _implicit(33, 10, 10)),
-    Architecture("rolling argmax", "implicit", "n = 36, p = q = 10", SOURCES["extrapolation"], None, _implicit(36, 10, 10)),
+    Architecture(
+        "rolling argmax", "implicit", "n = 36, p = q = 10", SOURCES["extrapolation"], None, _implicit(36, 10, 10)
+    ),
     Architecture(
         "rolling argmax", "implicitRNN", "n = 18, p = 23, q = 22, head 22-10", SOURCES["report"], 1870,
         _implicit_rnn(18, 22, 10),
@@ -171,7 +171,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         _spiky_transformer, "43,498 and two linear maps, 1-10 and 10-1; the number of heads does not change the count",
     ),
     Architecture("volatility", "LSTM", "1-38-38-1", SOURCES["extrapolation"], None, _lstm(38, 1)),
-    Architecture("volatility", "implicit", "n = 53, p = 60, q = 1", SOURCES["extrapolation"], None, _implicit(53, 60, 1)),
+    Architecture(
+        "volatility", "implicit", "n = 53, p = 60, q = 1", SOURCES["extrapolation"], None, _implicit(53, 60, 1)
+    ),
     Architecture(
         "volatility", "implicitRNN", "n = 37, p = 41, q = 40, head 40-1", SOURCES["extrapolation"], None,
         _implicit_rnn(37, 40, 1),

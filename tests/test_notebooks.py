@@ -90,12 +90,12 @@ def test_misspelt_parameter_is_an_error(tmp_path):
 def check_identity(values, curves):
     assert numbers(values["shifts"]) == [5, 50]
     # Bias-free ReLU models are positively homogeneous: the ratio of test losses is the square of the ratio of half-widths,
-    # up to the sampling of the two test sets.
+    # up to the sampling of two test sets of 500 with heavy tails; the MLP with biases is far outside.
     for model in ("implicit", "mlp_bias_free", "linear"):
         near, far = numbers(curves[model][0])
-        assert far / near == pytest.approx((55 / 10) ** 2, rel=0.15), model
+        assert far / near == pytest.approx((55 / 10) ** 2, rel=0.36), model
     near, far = numbers(curves["mlp"][0])
-    assert far > 30 * near
+    assert far / near > 2 * (55 / 10) ** 2
     assert numbers(values["parameters_implicit"]) == [196] and numbers(values["parameters_mlp"]) == [220]
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from data_gen.dataset import Dataset
 from data_gen.vision import load
+from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import MLP
 from reproduction.evaluation import accuracy
 from reproduction.recipe import History, Recipe
@@ -24,11 +25,19 @@ KAPPA = 0.95
 Model = tuple[Callable[[], nn.Module], Recipe]
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0,), "n_train": 6_000, "n_test": 2_000, "epochs": 4, "lr": 0.003, "batch_size": 100},
-    "full": {"seeds": (0, 1), "n_train": None, "n_test": None, "epochs": 15, "lr": 0.003, "batch_size": 200},
+    "quick": {"seeds": (0,), "n_train": 10_000, "n_test": 2_000, "epochs": 6, "lr": 0.003, "batch_size": 100},
+    "full": {"seeds": (0, 1, 2, 3, 4), "n_train": None, "n_test": None, "epochs": 15, "lr": 0.003, "batch_size": 200},
 }
 
-LABELS = {"implicit": f"implicit, n = {N_STATES}", "explicit": "network 784-64-32-16-10"}
+LABELS = {
+    "implicit": f"implicit, n = {N_STATES}",
+    "explicit": "network 784-64-32-16-10",
+    "implicit_no_skip": "implicit without D",
+    "implicit_strict_upper": "implicit, A strictly triangular",
+    "linear": "linear",
+    "explicit_bias_free": "network without biases",
+    "explicit_skip": "network with linear skip",
+}
 # First-party code that decides a trained network; its settings are part of the key by themselves.
 KEY_MODULES = {"implicit": ("implicit_models.layers",), "explicit": ("reproduction.baselines.mlp",)}
 
@@ -48,7 +57,7 @@ def data(profile: str = "full", dataset: str = "auto", seed: int = 0) -> Dataset
     """The images: `data_gen.vision.load` with the profile's sizes.
 
     Args:
-        profile: "quick" draws 6,000 + 2,000 images; "full" takes all.
+        profile: "quick" draws 10,000 + 2,000 images; "full" takes all.
         dataset: name; "auto" allows the declared stand-in.
         seed: of the choice of images; one seed for all networks, so that they share a training set.
 
@@ -70,14 +79,40 @@ def models(seed: int, profile: str = "full", *, in_features: int = 784, n_classe
     """
     from implicit_models.layers import ImplicitModel
 
-    chosen = settings(profile)
-    recipe = Recipe(
-        epochs=chosen["epochs"], lr=chosen["lr"], batch_size=chosen["batch_size"], loss="cross_entropy"
-    )
+    recipe = _recipe(profile)
     return {
         "implicit": (lambda: ImplicitModel(in_features, n_classes, N_STATES, kappa=KAPPA, seed=seed), recipe),
         "explicit": (lambda: MLP((in_features, *HIDDEN, n_classes), seed=seed), recipe),
     }
+
+
+def control_models(
+    seed: int, profile: str = "full", *, in_features: int = 784, n_classes: int = 10
+) -> dict[str, Model]:
+    """Name -> (constructor, recipe) of what the two classifiers are compared with.
+
+    The linear classifier, and each of the two without one of its parts or with one more. Arguments
+    are those of `models`.
+    """
+    from implicit_models.layers import ImplicitModel
+
+    recipe, sizes = _recipe(profile), (in_features, *HIDDEN, n_classes)
+
+    def implicit(**options) -> Callable[[], nn.Module]:
+        return lambda: ImplicitModel(in_features, n_classes, N_STATES, kappa=KAPPA, seed=seed, **options)
+
+    return {
+        "implicit_no_skip": (implicit(skip=False), recipe),
+        "implicit_strict_upper": (implicit(feedback="strict_upper"), recipe),
+        "linear": (lambda: Linear(in_features, n_classes, bias=True, seed=seed), recipe),
+        "explicit_bias_free": (lambda: MLP(sizes, bias=False, seed=seed), recipe),
+        "explicit_skip": (lambda: MLP(sizes, skip=True, seed=seed), recipe),
+    }
+
+
+def _recipe(profile: str) -> Recipe:
+    chosen = settings(profile)
+    return Recipe(epochs=chosen["epochs"], lr=chosen["lr"], batch_size=chosen["batch_size"], loss="cross_entropy")
 
 
 def trained(

@@ -494,6 +494,20 @@ def test_sparse_cycles_equal_dense(activation, solver):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("activation", COMPONENTWISE)
+def test_one_self_loop_of_any_strength(activation, kind):
+    # n = 1 by bracketing in SciPy: strong negative loops make plain Newton steps circle
+    b = torch.linspace(-30, 30, 61, dtype=torch.float64)[:, None]
+    for a in (-50.0, -5.0, -0.9, 0.5, 0.95):
+        A = torch.tensor([[a]], dtype=torch.float64)
+        act = resolve_activation(activation, 1)
+        h = lambda x, r, a=a, act=act: x - float(act(np.array([a * x + r]))[0])  # noqa: E731
+        expected = [scipy.optimize.brentq(h, -1e4, 1e4, args=(float(r),), xtol=1e-15, rtol=1e-15) for r in b[:, 0]]
+        r = solve_equilibrium(A.to_sparse_csr() if kind == "sparse" else A, b, activation, tol=1e-10, max_iter=1000)
+        np.testing.assert_allclose(r.x[:, 0], expected, rtol=1e-8, atol=1e-10)
+
+
 def test_plan_is_refused_for_feedback_and_unit_self_loops():
     act = resolve_activation("relu", 2)
     assert triangular_plan(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), act) is None

@@ -62,9 +62,12 @@ def _matrix(name: str, M: Any, dtype: torch.dtype | None) -> Tensor:
     return M.detach()
 
 
-def _linear(U: Tensor, M: Tensor) -> Tensor:
-    """U M' for a dense or sparse M."""
-    return U @ M.t() if M.layout is torch.strided else (M @ U.t()).t()
+def _linear(U: Tensor, M: Tensor, bias: Tensor | None = None) -> Tensor:
+    """U M' + bias for a dense or sparse M."""
+    if M.layout is torch.strided:
+        return nn.functional.linear(U, M, bias)
+    y = (M @ U.t()).t()
+    return y if bias is None else y + bias
 
 
 class ImplicitModel(nn.Module):
@@ -273,21 +276,19 @@ class ImplicitModel(nn.Module):
             raise ValueError(f"U must have {self.in_features} columns, one per input, got shape {tuple(U.shape)}")
 
     def _injection(self, U: Tensor) -> Tensor:
-        if self.b is not None and self.B.layout is torch.strided:
-            return torch.addmm(self.b, U, self.B.t())
-        z = _linear(U, self.B)
-        return z if self.b is None else z + self.b
+        return _linear(U, self.B, self.b)
 
     def _solve(self, z: Tensor, x0: Tensor | None = None) -> Solution:
         found = differentiable_solve(self._feedback_matrix(), z, self.activation, self.settings, x0, self._substitution())
-        self.last_solve = SolveStatistics(found.n_iter, found.residual, found.status == CONVERGED, found.method)
+        self.last_solve = SolveStatistics(found.n_iter, found.residual, found.status, found.method)
         return found
 
     def _read_out(self, x: Tensor, U: Tensor) -> Tensor:
-        y = _linear(x, self.C)
-        if self.D is not None:
-            y = y + _linear(U, self.D)
-        return y if self.d is None else y + self.d
+        C, D = self.C, self.D
+        if D is None:
+            return _linear(x, C, self.d)
+        y = _linear(U, D, self.d)
+        return torch.addmm(y, x, C.t()) if C.layout is torch.strided else y + _linear(x, C)
 
     def forward(self, U: Float[Tensor, "N p"]) -> Float[Tensor, "N q"]:
         """y = C x + D u + d at the equilibrium of every row u of U; gradients in train and eval mode alike."""
@@ -387,18 +388,15 @@ class ImplicitRNN(ImplicitModel):
         dense = self.B.layout is torch.strided and (self.D is None or self.D.layout is torch.strided)
         outputs, steps = [], []
         if dense:  # the input's share of every step in one product
-            flat = S.reshape(N * T, p).t()
-            z_in = (self.B[:, :p] @ flat).t().reshape(N, T, self.n_states)
-            y_in = None if self.D is None else (self.D[:, :p] @ flat).t().reshape(N, T, self.hidden_size)
+            flat = S.reshape(N * T, p)
+            z_in = _linear(flat, self.B[:, :p], self.b).reshape(N, T, self.n_states)
+            y_in = None if self.D is None else _linear(flat, self.D[:, :p]).reshape(N, T, self.hidden_size)
             Bh, Dh = self.B[:, p:].t(), None if self.D is None else self.D[:, p:].t()
         for t in range(T):
             if dense:
                 z = torch.addmm(z_in[:, t], h, Bh)
-                x = self._solve(z if self.b is None else z + self.b).x
-                y = _linear(x, self.C)
-                if y_in is not None:
-                    y = torch.addmm(y + y_in[:, t], h, Dh)
-                h = y if self.d is None else y + self.d
+                x = self._solve(z).x
+                h = _linear(x, self.C, self.d) if y_in is None else torch.addmm(y_in[:, t], h, Dh) + _linear(x, self.C, self.d)
             else:
                 u = torch.cat([S[:, t], h], dim=1)
                 h = self._read_out(self._solve(self._injection(u)).x, u)
@@ -408,7 +406,7 @@ class ImplicitRNN(ImplicitModel):
             self.last_solve = SolveStatistics(
                 torch.stack([s.n_iter for s in steps]).sum(0),
                 torch.stack([s.residual for s in steps]).amax(0),
-                torch.stack([s.converged for s in steps]).all(0),
+                torch.stack([s.status for s in steps]).amax(0),
                 steps[-1].solver,
             )
         return (torch.stack(outputs, dim=1) if outputs else S.new_zeros(N, 0, self.hidden_size)), h

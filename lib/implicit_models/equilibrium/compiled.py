@@ -32,10 +32,13 @@ def supports(A: Tensor, act: Activation) -> bool:
     )
 
 
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+
+
 @functools.lru_cache(maxsize=256)
 def _codes(act: Activation, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
     code, param = act.kernel_codes
-    return code, param.astype(np.float32 if dtype is torch.float32 else np.float64)
+    return code, param.astype(_NUMPY[dtype])
 
 
 @functools.lru_cache(maxsize=1)
@@ -44,14 +47,16 @@ def _pool(pid: int) -> ThreadPoolExecutor:  # keyed by process: threads do not s
 
 
 def _numpy(t: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(t.detach().numpy())
+    return t.detach().contiguous().numpy()
 
 
 def _split(kernel: Callable[..., tuple], rows: tuple[np.ndarray | None, ...], work: int) -> tuple[Tensor, ...]:
     """Run kernel(*rows) on slices of the batch and join the results."""
     N = rows[0].shape[0]
-    threads = min(torch.get_num_threads(), N // ROWS_PER_THREAD, 1 + work // WORK_PER_THREAD)
-    if threads <= 1:
+    threads = 1
+    if N >= 2 * ROWS_PER_THREAD and work >= WORK_PER_THREAD:
+        threads = min(torch.get_num_threads(), N // ROWS_PER_THREAD, 1 + work // WORK_PER_THREAD)
+    if threads == 1:
         return tuple(map(torch.from_numpy, kernel(*rows)))
     size = -(-N // (threads * ROWS_PER_THREAD)) * ROWS_PER_THREAD
     cuts = range(0, N, size)
@@ -71,19 +76,24 @@ def solve(
     if method == "newton":
         kernel = lambda b, x0: nt.newton(M, b, code, param, x0, tol, relative, max_iter)  # noqa: E731
     else:
-        reverse = gs.sweeps_in_reverse(M)
-        kernel = lambda b, x0: gs.gauss_seidel(M, b, code, param, x0, tol, relative, max_iter, reverse)  # noqa: E731
+        kernel = lambda b, x0: gs.gauss_seidel(M, b, code, param, x0, tol, relative, max_iter)  # noqa: E731
     return _split(kernel, (_numpy(b), None if x0 is None else _numpy(x0)), b.numel() * b.shape[1])
 
 
+def slopes(act: Activation, x: Tensor) -> Tensor:
+    """phi'(z) in terms of x = phi(z), on a NumPy view where the map is ReLU: a small state is all overhead."""
+    if len(act.segments) == 1 and act.segments[0].name == "relu":
+        return torch.from_numpy((x.numpy() > 0).astype(_NUMPY[x.dtype]))
+    return act.derivative_at_value(x)
+
+
 def solve_adjoint(
-    method: str, A: Tensor, slopes: Tensor, g: Tensor, tol: float, max_iter: int
+    method: str, A: Tensor, d: Tensor, g: Tensor, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(v, residual, n_iter, status) of v = slopes (A' v + g) by "gauss_seidel" sweeps or "newton" (direct LU)."""
+    """(v, residual, n_iter, status) of v = d (A' v + g) by "gauss_seidel" sweeps or "newton" (direct LU)."""
     M = _numpy(A)
     if method == "newton":
         kernel = lambda d, g: nt.newton_adjoint(M, d, g)  # noqa: E731
     else:
-        reverse = gs.sweeps_in_reverse(M.T)
-        kernel = lambda d, g: gs.gauss_seidel_adjoint(M, d, g, tol, max_iter, reverse)  # noqa: E731
-    return _split(kernel, (_numpy(slopes), _numpy(g)), g.numel() * g.shape[1])
+        kernel = lambda d, g: gs.gauss_seidel_adjoint(M, d, g, tol, max_iter)  # noqa: E731
+    return _split(kernel, (_numpy(d), _numpy(g)), g.numel() * g.shape[1])

@@ -41,13 +41,17 @@ class NotConverged(UserWarning, RuntimeError):
 class SolveStatistics:
     """Per-sample figures of one solve, detached from the graph and from the state.
 
-    n_iter (N,), residual (N,), converged (N,); solver: the method that ran.
+    n_iter (N,), residual (N,), status (N,) as in `EquilibriumResult`; solver: the method that ran.
     """
 
     n_iter: Int[Tensor, " N"]
     residual: Float[Tensor, " N"]
-    converged: Bool[Tensor, " N"]
+    status: Int[Tensor, " N"]
     solver: str
+
+    @property
+    def converged(self) -> Bool[Tensor, " N"]:
+        return self.status == CONVERGED
 
     @property
     def mean_iter(self) -> float:
@@ -63,7 +67,7 @@ class SolveStatistics:
 
     @property
     def n_failed(self) -> int:
-        return int((~self.converged).sum())
+        return int((self.status != CONVERGED).sum())
 
 
 def scaled_residual(change: Float[Tensor, " N"], scale: Float[Tensor, " N"]) -> Float[Tensor, " N"]:

@@ -52,7 +52,7 @@ class _Equilibrium(torch.autograd.Function):
         solution = solve_state(A, b, act, settings, x0, plan)
         report_if_failed("equilibrium", A, act, solution, settings)
         found.append(solution)
-        ctx.failed = bool(solution.status.any())
+        ctx.failed = solution.failed
         ctx.act, ctx.settings, ctx.plan, ctx.method = act, settings, plan, solution.method
         image = act.componentwise and solution.method not in NOT_AN_IMAGE and solution.method != "triangular"
         ctx.save_for_backward(A, solution.x, None if image else b)
@@ -77,8 +77,8 @@ class _Equilibrium(torch.autograd.Function):
         if s.backward == "implicit":
             solution = solve_adjoint(A, b, x, act, g, s, ctx.method, ctx.plan)
             v = solution.x
-            if bool(solution.status.any()):
-                v = _settle_not_finite(solution, x, g)
+            if solution.failed:
+                solution = _settle(solution, g)
                 report_if_failed("adjoint equilibrium (gradient)", A, act, solution, s)
         else:
             v = _truncated(A, b, x, act, g, s.backward)
@@ -102,14 +102,11 @@ class _FirstDerivative(torch.autograd.Function):
         raise RuntimeError("the implicit gradient is differentiable once; use backward='unroll' for second derivatives")
 
 
-def _settle_not_finite(solution: Solution, x: Tensor, g: Tensor) -> Tensor:
-    """Rows with a state or a cotangent that is not finite get NaN; rows with a zero cotangent get zero, and count as solved."""
+def _settle(solution: Solution, g: Tensor) -> Solution:
+    """Samples with a zero cotangent have a zero adjoint, whatever their state is."""
     silent = (g == 0).all(1)
-    v = solution.x
-    v[silent] = 0
-    solution.status[silent] = CONVERGED
-    solution.residual[silent] = 0
-    return v
+    solution.x[silent], solution.residual[silent], solution.status[silent] = 0, 0, CONVERGED
+    return Solution.of(solution[:4], solution.method)
 
 
 def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, backward: str) -> Tensor:
@@ -153,7 +150,7 @@ def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tens
                 break
         x = torch.where(live[:, None], new, x) if k > 1 else new
     x = torch.where(finite[:, None], x, float("nan"))
-    return Solution(x, residual, n_iter, status, "picard")
+    return Solution.of((x, residual, n_iter, status), "picard")
 
 
 def differentiable_solve(

@@ -3,11 +3,12 @@
 The automatic choice:
 
     sparse A                    substitution if it does not feed back (triangular.py), else damped Picard
-    softmax or max-pool blocks, the same: substitution if dense A is triangular, else Picard
+    softmax or max-pool blocks  the same for a dense triangular A, else Picard
     GPU, half precision         damped Picard
-    piecewise linear, small n   Newton on the activation pattern
-    dense, up to PICARD_FROM    Gauss-Seidel, then Newton from its iterate for the samples that are slow
-    larger                      Picard by matrix products, then the same; Gauss-Seidel if A is triangular or ||A||_inf >= 1
+    dense on the CPU            Gauss-Seidel: compiled, the diagonal in closed form, extrapolated; a piecewise-linear
+                                sample that is still slow goes on to Newton from its iterate (small states), which
+                                needs the activation pattern only
+    a large contraction         Picard by matrix products
 
 Source: Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
 """
@@ -40,21 +41,28 @@ from implicit_models.equilibrium.picard import AdjointMap, StateMap, mark_not_fi
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
 from implicit_models.equilibrium.triangular import TriangularPlan, substitute, substitute_adjoint, triangular_plan
 
-NEWTON_UP_TO = 8  # states: below, a direct solve per sample beats every sweep
-PICARD_FROM = 160  # states: above, matrix products beat the sweeps
+NEWTON_UP_TO = 256  # states: above, one factorisation per sample costs more than the sweeps it saves
+PICARD_FROM = 1500  # states: above, matrix products beat the sweeps
 NOT_AN_IMAGE = ("anderson", "damped_picard")  # their x is a mixture, not phi of something: slopes need z, not x
-FIRST_BUDGET = 60  # iterations before Newton takes over a piecewise-linear sample
+FIRST_BUDGET = 200  # iterations before Newton takes over a piecewise-linear sample
 NEWTON_STEPS = 40
 
 
 class Solution(NamedTuple):
-    """x (N, n), residual (N,), n_iter (N,), status (N,) int8 and the method that found them."""
+    """x (N, n), residual (N,), n_iter (N,), status (N,) int8, the method that found them, and whether a status is not 0."""
 
     x: Tensor
     residual: Tensor
     n_iter: Tensor
     status: Tensor
     method: str
+    failed: bool
+
+    @classmethod
+    def of(cls, found: tuple[Tensor, Tensor, Tensor, Tensor], method: str) -> Solution:
+        status = found[3]
+        failed = status.numpy().any() if status.device.type == "cpu" else status.any()  # NumPy: less overhead
+        return cls(*found, method, bool(failed))
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class EquilibriumResult:
 
     @property
     def statistics(self) -> SolveStatistics:
-        return SolveStatistics(self.n_iter, self.residual.detach(), self.converged, self.solver)
+        return SolveStatistics(self.n_iter, self.residual.detach(), self.status, self.solver)
 
 
 def check_problem(A: Any, b: Any, x0: Any = None) -> None:
@@ -116,17 +124,13 @@ def _check_finite(A: Tensor) -> None:
         raise ValueError("A has values that are not finite")
 
 
-def _first_method(A: Tensor, act: Activation, N: int) -> str:
+def _first_method(A: Tensor, act: Activation) -> str:
     """The automatic method for dense A on a supported device."""
-    n = A.shape[0]
-    if n <= NEWTON_UP_TO:
-        return "newton" if act.piecewise_linear else "gauss_seidel"
-    if n < PICARD_FROM:
+    if A.shape[0] < PICARD_FROM:
         return "gauss_seidel"
     M = A.detach()
-    if float(M.abs().sum(1).max()) >= 1 or not bool(M.tril(-1).any()) or not bool(M.triu(1).any()):
-        return "gauss_seidel"
-    return "picard"
+    contraction = float(M.abs().sum(1).max()) < 1 and bool(M.tril(-1).any()) and bool(M.triu(1).any())
+    return "picard" if contraction else "gauss_seidel"
 
 
 def _damping(A: Tensor, act: Activation) -> Tensor | None:
@@ -148,7 +152,7 @@ def _csr_diagonal(A: Tensor) -> Tensor:
     return A.values().new_zeros(A.shape[0]).index_add_(0, row[on], A.values()[on])
 
 
-def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, s: SolverSettings, max_iter: int, damped: bool):
+def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, s: SolverSettings, max_iter: int, damped: bool) -> Solution:
     """Picard or Anderson in torch; the name of what ran comes last."""
     damping = _damping(A, act) if damped else None
     bad, (b, start) = mask_not_finite(b, x0)
@@ -161,7 +165,7 @@ def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | No
         method = "picard" if damping is None else "damped_picard"
     if bool(bad.any()):
         mark_not_finite(bad, record.x, record.residual, record.n_iter, record.status)
-    return record.x, record.residual, record.n_iter, record.status, method
+    return Solution.of((record.x, record.residual, record.n_iter, record.status), method)
 
 
 def automatic_plan(A: Tensor, act: Activation, s: SolverSettings) -> TriangularPlan | None:
@@ -195,39 +199,36 @@ def solve_state(
                 )
             if s.solver == "newton" and not act.piecewise_linear:
                 raise ValueError(f"solver 'newton' needs piecewise-linear activations (relu, leaky_relu, identity), got {act!r}")
-            return Solution(*compiled.solve(s.solver, A, b, act, x0, s.tol, s.relative, s.max_iter), s.solver)
-        return Solution(*_iterate(s.solver, A, b, act, x0, s, s.max_iter, damped=False))
+            return Solution.of(compiled.solve(s.solver, A, b, act, x0, s.tol, s.relative, s.max_iter), s.solver)
+        return _iterate(s.solver, A, b, act, x0, s, s.max_iter, damped=False)
 
     if not compiled.supports(A, act):
         if plan is None:
-            return Solution(*_iterate("picard", A, b, act, x0, s, s.max_iter, damped=True))
+            return _iterate("picard", A, b, act, x0, s, s.max_iter, damped=True)
         return _substituted(plan, A, b, act, s)
 
-    method = _first_method(A, act, b.shape[0])
-    staged = act.piecewise_linear and s.max_iter > FIRST_BUDGET
-    if method == "newton":
-        found = compiled.solve("newton", A, b, act, x0, s.tol, s.relative, min(s.max_iter, NEWTON_STEPS))
+    method = _first_method(A, act)
+    budget = min(s.max_iter, FIRST_BUDGET) if _newton_helps(A, act) else s.max_iter
+    if method == "picard":
+        found = _iterate("picard", A, b, act, x0, s, budget, damped=False)
     else:
-        budget = FIRST_BUDGET if staged else s.max_iter
-        if method == "picard":
-            found = _iterate("picard", A, b, act, x0, s, budget, damped=False)[:4]
-        else:
-            found = compiled.solve("gauss_seidel", A, b, act, x0, s.tol, s.relative, budget)
-    for second in ("newton", "gauss_seidel"):
-        if not found[3].any() or not staged or second == method == "newton":
-            continue
-        rows = torch.nonzero((found[3] != CONVERGED) & (found[3] != NOT_FINITE)).flatten()
+        found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
+    if not found.failed or budget == s.max_iter:
+        return found
+    for second in ("newton", "gauss_seidel"):  # should Newton go round in circles, sweeps have the last word
+        rows = torch.nonzero((found.status != CONVERGED) & (found.status != NOT_FINITE)).flatten()
         if not rows.numel():
             break
-        start = found[0][rows]
-        usable = bool(torch.isfinite(start).all())
-        limit = NEWTON_STEPS if second == "newton" else s.max_iter - FIRST_BUDGET
-        _improve(
-            found, rows, compiled.solve(second, A, b[rows], act, start if usable else None, s.tol, s.relative, limit)
-        )
+        start = found.x[rows] if bool(torch.isfinite(found.x[rows]).all()) else None
+        limit = min(NEWTON_STEPS, s.max_iter - budget) if second == "newton" else s.max_iter - budget
+        _improve(found[:4], rows, compiled.solve(second, A, b[rows], act, start, s.tol, s.relative, limit))
         if second == "newton" and 2 * rows.numel() > b.shape[0]:
             method = "newton"  # most samples were slow: the adjoint is best solved directly as well
-    return Solution(*found, method)
+    return Solution.of(found[:4], method)
+
+
+def _newton_helps(A: Tensor, act: Activation) -> bool:
+    return act.piecewise_linear and A.shape[0] <= NEWTON_UP_TO
 
 
 def _substituted(plan: TriangularPlan, A: Tensor, b: Tensor, act: Activation, s: SolverSettings) -> Solution:
@@ -238,7 +239,7 @@ def _substituted(plan: TriangularPlan, A: Tensor, b: Tensor, act: Activation, s:
     status = torch.where(residual <= s.tol, CONVERGED, MAX_ITER).to(torch.int8)
     if bool(bad.any()):
         mark_not_finite(bad, x, residual, n_iter, status)
-    return Solution(x, residual, n_iter, status, "triangular")
+    return Solution.of((x, residual, n_iter, status), "triangular")
 
 
 def solve_adjoint(
@@ -256,38 +257,40 @@ def solve_adjoint(
     b is needed (z = A x + b) for softmax and max-pool blocks and for the methods in NOT_AN_IMAGE.
     """
     slopes = None
-    if act.componentwise:
-        slopes = act.derivative_at_value(x) if method not in NOT_AN_IMAGE else act.derivative(b + _product(x, A))
     if method in ("gauss_seidel", "newton"):
-        budget = s.max_iter if s.solver != "auto" else min(s.max_iter, FIRST_BUDGET)
-        found = compiled.solve_adjoint(method, A, slopes, g, s.tol, budget)
+        slopes = compiled.slopes(act, x)
+        direct = s.solver == "auto" and A.shape[0] <= NEWTON_UP_TO  # what is slow is factorised below
+        budget = min(s.max_iter, FIRST_BUDGET) if direct else s.max_iter
+        found = Solution.of(compiled.solve_adjoint(method, A, slopes, g, s.tol, budget), method)
     else:
         bad, (g0, x0) = mask_not_finite(g, x)
         if method == "triangular":
             v = substitute_adjoint(plan, b, x0, g0)
             status = torch.where(torch.isfinite(v).all(1), CONVERGED, SINGULAR).to(torch.int8)
-            found = (v, v.new_zeros(v.shape[0]), torch.full_like(status, plan.depth, dtype=torch.int32), status)
+            values = (v, v.new_zeros(v.shape[0]), torch.full_like(status, plan.depth, dtype=torch.int32), status)
         else:
-            z = None if slopes is not None else b.masked_fill(bad[:, None], 0) + _product(x0, A)
-            if slopes is not None and x0 is not x:
-                slopes = slopes.masked_fill(bad[:, None], 0)
+            z = None
+            if method in NOT_AN_IMAGE or not act.componentwise:
+                z = b.masked_fill(bad[:, None], 0) + _product(x0, A)
+            if act.componentwise:
+                slopes = act.derivative_at_value(x0) if z is None else act.derivative(z)
             problem = AdjointMap(A, g0, slopes, z, act)
             start = torch.zeros_like(g0)
-            staged = s.solver == "auto" and compiled.supports(A, act)
             if method == "anderson":
                 record = anderson(problem, start, tol=s.tol, max_iter=s.max_iter)
             else:
                 damping = _damping(A, act) if method == "damped_picard" else None
-                budget = min(s.max_iter, FIRST_BUDGET) if staged else s.max_iter
-                record = picard(problem, start, tol=s.tol, max_iter=budget, damping=damping)
-            found = (record.x, record.residual, record.n_iter, record.status)
+                record = picard(problem, start, tol=s.tol, max_iter=s.max_iter, damping=damping)
+            values = (record.x, record.residual, record.n_iter, record.status)
         if bool(bad.any()):
-            mark_not_finite(bad, *found)
-    if s.solver == "auto" and method in ("gauss_seidel", "picard") and compiled.supports(A, act) and found[3].any():
-        rows = torch.nonzero((found[3] != CONVERGED) & (found[3] != NOT_FINITE)).flatten()
+            mark_not_finite(bad, *values)
+        found = Solution.of(values, method)
+    if found.failed and s.solver == "auto" and method == "gauss_seidel" and A.shape[0] <= NEWTON_UP_TO:
+        rows = torch.nonzero((found.status != CONVERGED) & (found.status != NOT_FINITE)).flatten()
         if rows.numel():
-            _improve(found, rows, compiled.solve_adjoint("newton", A, slopes[rows], g[rows], s.tol, 1))
-    return Solution(*found, method)
+            _improve(found[:4], rows, compiled.solve_adjoint("newton", A, slopes[rows], g[rows], s.tol, 1))
+            found = Solution.of(found[:4], method)
+    return found
 
 
 def _product(x: Tensor, A: Tensor) -> Tensor:
@@ -334,7 +337,7 @@ def solve_equilibrium(
 
 def report_if_failed(what: str, A: Tensor, act: Activation, found: Solution, s: SolverSettings) -> None:
     """`report_failure` for the samples of a solution that did not converge."""
-    if bool(found.status.any()):
+    if found.failed:
         scale = 1.0 if s.relative or not found.x.numel() else float(torch.nan_to_num(row_max(found.x)).max())
         report_failure(
             what, A, act, found.status, found.residual, tol=s.tol, relative=s.relative, max_iter=s.max_iter,

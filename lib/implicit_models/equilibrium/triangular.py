@@ -123,24 +123,26 @@ def triangular_plan(A: Tensor, act: Activation) -> TriangularPlan | None:
 def _self_loop(act: Activation, rest: Float[Tensor, "N k"], a: Float[Tensor, " k"]) -> Float[Tensor, "N k"]:
     """The root of x = phi(rest + a x), unique for gamma a < 1: closed form if piecewise linear, else safe Newton.
 
-    h(x) = x - phi(rest + a x) increases, so bisection brackets the root and Newton steps that leave the bracket halve it.
+    h(x) = x - phi(rest + a x) increases, so a bracket closes on the root; a Newton step is taken where it stays inside and
+    the last one halved |h| (steps may otherwise go round in circles), a bisection elsewhere.
     """
     if act.piecewise_linear:
         # the sign of the root is the sign of rest: the slope on that side is the one that counts
         slope = act.derivative(torch.where(rest > 0, 1.0, -1.0).to(rest.dtype))
         return slope * rest / (1 - slope * a)
     x = act(rest)
-    span = 1 + x.abs() + rest.abs()
-    low, high = x - span / (1 - a).clamp(max=1), x + span / (1 - a).clamp(max=1)
-    if all(s.name in ("tanh", "sigmoid") for s in act.segments):
-        low, high = torch.full_like(x, -1.0), torch.full_like(x, 1.0)
-    for _ in range(100):
+    # |x - root| <= |h(x)| / (1 - max(0, gamma a)), and h(x) = phi(rest) - phi(rest + a phi(rest))
+    gamma = torch.as_tensor(act.lipschitz.copy(), dtype=x.dtype, device=x.device)
+    reach = (x - act(rest + a * x)).abs() / (1 - (gamma * a).clamp_min(0))
+    low, high, before = x - reach, x + reach, torch.full_like(x, float("inf"))
+    for _ in range(200):
         value = act(rest + a * x)
         h = x - value
         high, low = torch.where(h > 0, x, high), torch.where(h > 0, low, x)
         step = x - h / (1 - a * act.derivative_at_value(value))
-        step = torch.where((step >= low) & (step <= high), step, 0.5 * (low + high))
-        if torch.equal(step, x) or bool((step - x).abs().amax() <= 2 * torch.finfo(x.dtype).eps * x.abs().amax()):
+        newton = (step >= low) & (step <= high) & (h.abs() <= 0.5 * before)
+        step, before = torch.where(newton, step, 0.5 * (low + high)), h.abs()
+        if bool(((step - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all()):
             return step
         x = step
     return x

@@ -72,7 +72,8 @@ def data_checksums(notebook: dict[str, Any], parameters: dict[str, Any]) -> dict
         return {}
     from data_gen.vision import fingerprint
 
-    return fingerprint(parameters["dataset"])
+    name, _, checksum = fingerprint(parameters["dataset"]).partition(":")
+    return {name: checksum}
 
 
 def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:

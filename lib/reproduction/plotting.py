@@ -20,6 +20,8 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "mlp_bias_free": ("MLP, no biases", 2, "D", "--"),
     "mlp_skip": ("MLP + skip", 1, "P", "--"),
     "explicit": ("network 784-64-32-16-10", 3, "v", "-."),
+    "explicit_bias_free": ("network without biases", 2, "D", "--"),
+    "explicit_skip": ("network with linear skip", 1, "P", "--"),
     "nalu": ("NALU", -1, "*", ":"),
     "transformer": ("transformer encoder", 5, "h", ":"),
     "transformer_sequential": ("transformer, sequential", 5, "h", ":"),

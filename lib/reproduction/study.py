@@ -11,9 +11,8 @@ from typing import Any
 from torch import nn
 
 from data_gen.dataset import Dataset
-from reproduction.evaluation import evaluate
+from reproduction.evaluation import count_parameters, evaluate
 from reproduction.recipe import History, Recipe
-from reproduction.tasks.registry import count_parameters
 from reproduction.trained import train_or_load
 from reproduction.training import train
 

@@ -39,7 +39,11 @@ LABELS = {
     "explicit_skip": "network with linear skip",
 }
 # First-party code that decides a trained network; its settings are part of the key by themselves.
-KEY_MODULES = {"implicit": ("implicit_models.layers",), "explicit": ("reproduction.baselines.mlp",)}
+KEY_MODULES = {
+    "implicit": ("implicit_models.layers",),
+    "explicit": ("reproduction.baselines.mlp",),
+    "linear": ("reproduction.baselines.linear",),
+}
 
 
 def settings(profile: str) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def _recipe(profile: str) -> Recipe:
 
 
 def trained(
-    images: Dataset, seed: int, profile: str = "full", *, progress: bool = True
+    images: Dataset, seed: int, profile: str = "full", *, controls: bool = False, progress: bool = True
 ) -> dict[str, tuple[nn.Module, History]]:
     """Both classifiers with their histories, trained on `images` or read from the cache.
 
@@ -126,9 +130,11 @@ def trained(
         images: the data set, with meta["classes"].
         seed: of initial weights and order of samples.
         profile: decides the recipe.
+        controls: the models of `control_models` too.
         progress: show a bar on a terminal while training.
     """
-    built = models(seed, profile, in_features=images.u_train.shape[1], n_classes=len(images.meta["classes"]))
+    sizes = {"in_features": images.u_train.shape[1], "n_classes": len(images.meta["classes"])}
+    built = models(seed, profile, **sizes) | (control_models(seed, profile, **sizes) if controls else {})
     return {
         name: train_or_load(
             f"fashion-{name}-{profile}",
@@ -136,7 +142,7 @@ def trained(
             data=images,
             recipe=recipe,
             seed=seed,
-            key_modules=KEY_MODULES[name],
+            key_modules=KEY_MODULES[name.partition("_")[0]],
             evaluate=lambda model: accuracy(model, images.test)[0],
             progress=progress,
         )

@@ -11,7 +11,7 @@ from numba import njit
 
 from .simd import ROWS, address, advance, multiply_rows
 
-_CACHE_BYTES = 32768  # what the states of a block may take of the first-level cache
+_CACHE_BYTES = 40960  # what the states of a block may take of the first-level cache
 
 
 @njit(nogil=True, cache=True)

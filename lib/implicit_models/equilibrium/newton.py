@@ -10,7 +10,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from jaxtyping import Float, Int8, Int32
 from numba import njit
+
+from .gauss_seidel import CONVERGED, DIVERGING, MAX_ITER, NOT_FINITE, SINGULAR, check_arrays, empty_result
+
+CYCLE = 8  # linear solves after which a sweep is put in: patterns that come back are rare, and this ends them
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
@@ -60,6 +65,19 @@ def _substitute(M, s, pivots, y):
 
 
 @njit(nogil=True, cache=True)
+def _sweep(A, b, slope, t, x, d):
+    """One Gauss-Seidel sweep from x[t], for the signs it gives: it leads out of a cycle of patterns."""
+    n = b.shape[1]
+    for i in range(n):
+        rest = b[t, i]
+        for j in range(n):
+            rest += A[i, j] * x[t, j] if j != i else 0
+        d[i] = 1 if rest > 0 else slope[i]
+        gain = 1 - d[i] * A[i, i]
+        x[t, i] = d[i] * rest / gain if gain > 0 else d[i] * (rest + A[i, i] * x[t, i])
+
+
+@njit(nogil=True, cache=True)
 def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, status):
     N, n = b.shape
     M, y = np.empty((n, n), b.dtype), np.empty(n, b.dtype)
@@ -71,7 +89,7 @@ def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, 
             finite &= math.isfinite(b[t, i]) and (not warm or math.isfinite(x0[t, i]))
         if not finite:
             x[t] = np.nan
-            residual[t], n_iter[t], status[t] = np.nan, 0, 3
+            residual[t], n_iter[t], status[t] = np.nan, 0, NOT_FINITE
             continue
         for i in range(n):
             d[i] = 1 if (x0[t, i] if warm else b[t, i]) > 0 else slope[i]
@@ -92,7 +110,7 @@ def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, 
             it += 1
             if not _factorise(M, s, pivots):
                 x[t] = np.nan
-                residual[t], n_iter[t], status[t] = np.nan, it, 4
+                residual[t], n_iter[t], status[t] = np.nan, it, SINGULAR
                 break
             _substitute(M, s, pivots, y)
             for i in range(n):
@@ -119,11 +137,13 @@ def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, 
                 for i in range(n):
                     x[t, i] = d[i] * v[i]
             if r <= tol:
-                residual[t], n_iter[t], status[t] = r, it, 0
+                residual[t], n_iter[t], status[t] = r, it, CONVERGED
                 break
-            if it >= max_iter:
-                residual[t], n_iter[t], status[t] = r, it, 1 if math.isfinite(r) else 2
+            if it >= max_iter or (same and math.isfinite(r)):  # the right pattern: rounding leaves no more
+                residual[t], n_iter[t], status[t] = r, it, MAX_ITER if math.isfinite(r) else DIVERGING
                 break
+            if it % CYCLE == 0:
+                _sweep(A, b, slope, t, x, d)
 
 
 @njit(nogil=True, cache=True)
@@ -131,6 +151,7 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
     N, n = g.shape
     M, y = np.empty((n, n), g.dtype), np.empty(n, g.dtype)
     active, pivots = np.empty(n, np.int64), np.empty(n, np.int64)
+    accepted = 1e-10 if g.itemsize == 8 else 1e-4  # of a direct solve: what is worse comes from a system near singular
     for t in range(N):
         finite, scale, s = True, 0.0, 0
         for i in range(n):
@@ -142,9 +163,9 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
                 s += 1
         if not finite:
             v[t] = np.nan
-            residual[t], n_iter[t], status[t] = np.nan, 0, 3
+            residual[t], n_iter[t], status[t] = np.nan, 0, NOT_FINITE
             continue
-        residual[t], n_iter[t], status[t] = 0, 0, 0
+        residual[t], n_iter[t], status[t] = 0, 0, CONVERGED
         if scale == 0:
             continue
         for p in range(s):
@@ -156,10 +177,10 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
         n_iter[t] = 1
         if not _factorise(M, s, pivots):
             v[t] = np.nan
-            residual[t], status[t] = np.nan, 4
+            residual[t], status[t] = np.nan, SINGULAR
             continue
         _substitute(M, s, pivots, y)
-        r = 0.0
+        r = largest = 0.0
         for p in range(s):
             i = active[p]
             value = g[t, i]
@@ -168,30 +189,54 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
             gap = abs(d[t, i] * value - y[p])
             r = gap if not gap <= r else r
             v[t, i] = y[p]
-            scale = max(scale, abs(y[p]))
+            largest = max(largest, abs(y[p]))
         residual[t] = r / scale
-        status[t] = 0 if math.isfinite(r) else 2
+        status[t] = CONVERGED if r <= accepted * max(scale, largest) else MAX_ITER if math.isfinite(r) else DIVERGING
 
 
-def newton(A, b, code, param, x0, tol, relative, max_iter):
-    """Solve x = phi(A x + b), phi piecewise linear, by active-set Newton; returns (x, residual, n_iter, status)."""
+def newton(
+    A: Float[np.ndarray, "n n"], b: Float[np.ndarray, "N n"], code: Int8[np.ndarray, " n"], param: Float[np.ndarray, " n"],
+    x0: Float[np.ndarray, "N n"] | None, tol: float, relative: bool, max_iter: int,
+) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
+    """Equilibrium x = phi(A x + b) of every row of b, phi piecewise linear, by Newton on the activation pattern.
+
+    Mathematics: D_ii = 1 where v_i > 0, else s_i; solve (I - D A) x = D b; take D from v = A x + b; repeat until
+    max_i |phi(v) - x|_i <= tol, in relative mode <= tol max_i |x_i|. Exact as soon as D is right.
+
+    Args:
+        A, b, code, param, tol, relative: as in `gauss_seidel`; code 0 only.
+        x0: (N, n), the signs of which give the first pattern; None: those of b.
+        max_iter: linear solves per sample.
+    Returns: x (N, n); residual (N,) of that x; n_iter (N,), linear solves; status (N,): 0 converged, 1 not within max_iter
+        or stopped by rounding, 2 not finite on the way, 3 b or x0 not finite, 4 singular system.
+    Raises: ValueError for another activation; ValueError, TypeError for shapes, types or layouts that do not fit.
+    Source: Hintermueller, Ito and Kunisch (2002), the primal-dual active set method as a semismooth Newton method.
+    """
     if code.any():
         i = int(np.flatnonzero(code)[0])
         raise ValueError(f"newton needs piecewise linear activations (code 0), got code {code[i]} at state {i}")
-    N, n = b.shape
-    x = np.empty_like(b)
-    residual, n_iter, status = np.empty(N, b.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
-    _solve(A, b, param, b if x0 is None else x0, x0 is not None, tol, relative, max_iter, x, residual, n_iter, status)
-    return x, residual, n_iter, status
+    check_arrays(A, b=b, x0=x0)
+    found = empty_result(b)
+    _solve(A, b, param, b if x0 is None else x0, x0 is not None, float(tol), bool(relative), int(max_iter), *found)
+    return found
 
 
-def newton_adjoint(A, d, g):
-    """Solve v = d * (A^T v + g) directly by LU of the rows with d != 0; returns (v, residual, n_iter, status)."""
-    N, n = g.shape
-    v = np.empty_like(g)
-    residual, n_iter, status = np.empty(N, g.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
-    _solve_adjoint(A, d, g, v, residual, n_iter, status)
-    return v, residual, n_iter, status
+def newton_adjoint(
+    A: Float[np.ndarray, "n n"], d: Float[np.ndarray, "N n"], g: Float[np.ndarray, "N n"],
+) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
+    """Adjoint state v = d * (A^T v + g) of every row of g by a factorisation of the rows with d != 0.
+
+    Args:
+        A: (n, n). d, g: (N, n).
+    Returns: v (N, n); residual (N,) max|d (A^T v + g) - v| / max|g| (0 where g = 0); n_iter (N,), 1, or 0 where nothing was
+        to solve; status (N,) as in `newton`, 1 where the system is so near singular that the residual is large.
+    Raises: ValueError, TypeError for shapes, types or layouts that do not fit.
+    Source: Tsai (2024), section 5.2 (implicit differentiation).
+    """
+    check_arrays(A, d=d, g=g)
+    found = empty_result(g)
+    _solve_adjoint(A, d, g, *found)
+    return found
 
 
 def warm_up() -> None:

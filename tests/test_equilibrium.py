@@ -23,7 +23,8 @@ from implicit_models.equilibrium import (
     equilibrium_result,
     solve_equilibrium,
 )
-from implicit_models.equilibrium.triangular import csr_tensor, substitute, triangular_plan
+from implicit_models.equilibrium.triangular import substitute, triangular_plan
+from implicit_models.matrices import csr_tensor
 from implicit_models.projection import project_rows
 
 SOLVERS = ("auto", "picard", "anderson", "gauss_seidel", "newton")
@@ -547,6 +548,29 @@ def test_plan_is_refused_for_feedback_and_unit_self_loops():
 def test_bad_input_is_named(A, b, options, error, match):
     with pytest.raises(error, match=match):
         solve_equilibrium(A, b, options.pop("activation", "relu"), **options)
+
+
+def test_a_matrix_that_is_not_finite_is_an_error_not_a_failure_to_converge():
+    A, b = _problem(4, 3)
+    A[1, 2] = float("nan")
+    for solver in ("auto", "picard", "gauss_seidel"):
+        with pytest.raises(ValueError, match="A has values that are not finite: 1 of 16"):
+            equilibrium(A, b, solver=solver)
+
+
+def test_direct_adjoint_is_refined_where_single_precision_leaves_more_than_tol():
+    A, b = _problem(60, 20, kappa=0.9995, stiff=True, dtype=torch.float32)
+    b = b.abs().requires_grad_()
+    g = torch.randn(20, 60, generator=torch.Generator().manual_seed(1))
+    x = equilibrium(A, b, solver="newton", tol=1e-6, on_failure="ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (v,) = torch.autograd.grad(x, b, g)
+    assert (x > 0).all()
+    exact = torch.linalg.solve(torch.eye(60, dtype=torch.float64) - A.double().t(), g.double().t()).t()
+    left = (v.double() @ A.double() + g - v).abs().amax(1) / torch.maximum(g.abs().amax(1), v.abs().amax(1))
+    assert (left <= 2e-6).all()
+    assert ((v - exact).abs().amax(1) <= 1e-3 * exact.abs().amax(1)).all()
 
 
 def test_bad_backward_is_named():

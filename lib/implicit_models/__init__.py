@@ -23,7 +23,7 @@ _ORIGIN = {
     "resolve_activation": "activations",
     "Certificate": "wellposed",
     "certificate": "wellposed",
-    "perron_frobenius": "wellposed",
+    "perron_frobenius": "perron",
     "project_rows": "projection",
     "project_rows_": "projection",
     "rescale": "wellposed",

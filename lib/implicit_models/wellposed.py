@@ -21,16 +21,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from jaxtyping import Float
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
+from implicit_models.perron import DENSE_LIMIT, perron_frobenius, spectral_radius, square_matrix
 from implicit_models.projection import project_rows, project_rows_
 
 __all__ = ["Certificate", "certificate", "perron_frobenius", "project_rows", "project_rows_", "rescale"]
-
-DENSE_LIMIT = 3000  # above this many states a sparse factorisation replaces the dense one
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -52,110 +49,8 @@ class Certificate:
         return self.kind != "none"
 
 
-def _to_numpy(A: Any, name: str = "A") -> np.ndarray | sp.csr_array:
-    """float64 copy of a dense or sparse, torch or NumPy matrix, checked to be square and finite."""
-    if isinstance(A, torch.Tensor):
-        A = A.detach().cpu()
-        if A.layout is not torch.strided:
-            c = A.to_sparse_csr()
-            out = sp.csr_array((c.values().numpy(), c.col_indices().numpy(), c.crow_indices().numpy()), A.shape)
-        else:
-            out = A.numpy()
-    else:
-        out = sp.csr_array(A) if sp.issparse(A) else np.asarray(A)
-    if out.ndim != 2 or out.shape[0] != out.shape[1]:
-        raise ValueError(f"{name} must be a square matrix, got shape {tuple(out.shape)}")
-    out = out.astype(np.float64)
-    values = out.data if sp.issparse(out) else out
-    if not np.isfinite(values).all():
-        bad = out.tocoo().row[~np.isfinite(out.tocoo().data)][0] if sp.issparse(out) else np.argwhere(~np.isfinite(out))[0, 0]
-        raise ValueError(f"{name} has a value that is not finite in row {int(bad)}")
-    return out
-
-
-def _collatz_wielandt(N: np.ndarray | sp.csr_array, v: np.ndarray) -> tuple[float, float]:
-    ratio = (N @ v) / v
-    return float(ratio.min()), float(ratio.max())
-
-
-def _irreducible_radius(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: float = 1e-13) -> float:
-    """Upper Collatz-Wielandt bound of an irreducible non-negative matrix: power steps, then Noda's iteration.
-
-    Noda's iteration v <- (upper I - N)^-1 v keeps v positive, and its upper bounds fall quadratically.
-    """
-    n = N.shape[0]
-    v = np.ones(n)
-    lower, upper = _collatz_wielandt(N, v)
-    for _ in range(steps):  # the shift by the identity makes the power iteration aperiodic
-        if upper - lower <= rtol * upper:
-            return upper
-        w = N @ v + upper * v
-        v = w / w.max()
-        lo, up = _collatz_wielandt(N, v)
-        lower, upper = max(lower, lo), min(upper, up)
-    sparse = sp.issparse(N)
-    if sparse and n <= DENSE_LIMIT:
-        N, sparse = N.toarray(), False
-    for _ in range(30):
-        if upper - lower <= rtol * upper:
-            break
-        shift = upper * (1 + 1e-14)
-        if sparse:
-            w = splu((shift * sp.eye_array(n) - N).tocsc()).solve(v)
-        else:
-            w = np.linalg.solve(shift * np.eye(n) - N, v)
-        w = w / w[np.argmax(np.abs(w))]
-        if not np.all(w > 0):
-            break  # rounding won: the bracket found so far stands
-        v = w
-        lo, up = _collatz_wielandt(N, v)
-        if up >= upper and lo <= lower:
-            break
-        lower, upper = max(lower, lo), min(upper, up)
-    return upper
-
-
-def _radius(N: np.ndarray | sp.csr_array) -> float:
-    """Certified upper bound of the spectral radius of N >= 0: the largest over its irreducible blocks."""
-    n = N.shape[0]
-    if n == 0:
-        return 0.0
-    count, label = connected_components(sp.csr_array(N), directed=True, connection="strong")
-    radius = float(N.diagonal().max())  # exact for blocks of one state
-    if count < n:
-        size = np.bincount(label, minlength=count)
-        order = np.argsort(label, kind="stable")
-        start = np.concatenate([[0], np.cumsum(size)])
-        for c in np.flatnonzero(size > 1):
-            rows = order[start[c] : start[c + 1]]
-            block = N[rows][:, rows] if sp.issparse(N) else N[np.ix_(rows, rows)]
-            # a few ulps cover the rounding of the row sums behind the bound
-            radius = max(radius, float(_irreducible_radius(block) * (1 + 2 * (size[c] + 2) * np.finfo(float).eps)))
-    return radius
-
-
-def perron_frobenius(A: Any) -> float:
-    """Perron-Frobenius eigenvalue of |A|, as a certified upper bound.
-
-    Mathematics: for any v > 0, min (|A| v)_i / v_i <= lambda_PF <= max (|A| v)_i / v_i on an irreducible block
-    (Collatz-Wielandt); a reducible matrix takes the largest value over its strongly connected blocks, so a
-    triangular one is exact: max |A_ii|.
-
-    Args:
-        A: (n, n) dense or sparse, torch or NumPy.
-    Returns: upper bound, relative gap about 1e-13.
-    Raises: ValueError if A is not square or not finite.
-    Source: Tsai (2024), section 2.3.
-    """
-    return _radius(abs(_to_numpy(A)))
-
-
 def _block_norms(A: np.ndarray | sp.csr_array, act: Activation, signed_diagonal: bool) -> np.ndarray | sp.csr_array:
-    """N(A, gamma) (2.6) in the infinity norm of each block, spread back over the states.
-
-    With M_ij = gamma_i |A_ij|, the block norm is max over the block's rows of sum over the other block's columns; the
-    vector s is constant on a block, so the row-wise matrix M certifies at least as much and needs no aggregation.
-    """
+    """gamma_i |A_ij|, with gamma_i A_ii on the diagonal of componentwise states if asked; `_aggregate` makes block norms."""
     gamma = act.lipschitz
     if sp.issparse(A):
         M = (sp.diags_array(gamma) @ abs(A)).tocsr()
@@ -177,7 +72,7 @@ def _componentwise(act: Activation) -> np.ndarray:
 
 
 def _aggregate(M: np.ndarray | sp.csr_array, unit: np.ndarray) -> np.ndarray | sp.csr_array:
-    """L x L matrix max_{i in block k} sum_{j in block l} M_ij; M itself when every block is one state."""
+    """N(A, gamma) (2.6) in the infinity norm of each block: max_{i in block k} sum_{j in block l} M_ij, (L, L)."""
     if unit.size == 0 or unit[-1] + 1 == unit.size:
         return M
     n, L = unit.size, int(unit[-1]) + 1
@@ -224,7 +119,7 @@ def triangular_order(A: Any, activation: ActivationSpec | Activation) -> str | N
 
     A block of several states must have a zero diagonal block; a diagonal matrix counts as upper.
     """
-    A = _to_numpy(A)
+    A = square_matrix(A)
     act = resolve_activation(activation, A.shape[0])
     row, column = sp.coo_array(A).coords if not sp.issparse(A) else A.tocoo().coords
     if sp.issparse(A):
@@ -253,13 +148,13 @@ def certificate(A: Any, activation: ActivationSpec | Activation = "relu") -> Cer
     Raises: ValueError if A is not square or not finite, or if the activation does not fit.
     Source: Tsai (2024), Theorems 1 to 3 and Remark 3.
     """
-    A = _to_numpy(A)
+    A = square_matrix(A)
     n = A.shape[0]
     act = resolve_activation(activation, n)
     if n == 0:
         return Certificate("pf", 1.0, np.ones(0), 0.0)
     N = _aggregate(_block_norms(A, act, False), act.unit)
-    radius = _radius(N)
+    radius = spectral_radius(N)
     if radius < 1:
         s, margin = _comparison_vector(N, radius)
         if s is not None:
@@ -271,7 +166,7 @@ def certificate(A: Any, activation: ActivationSpec | Activation = "relu") -> Cer
     # the spectral abscissa of a Metzler matrix, through the radius of its non-negative shift
     shift = max(0.0, -float(M.diagonal().min()))
     eye = sp.eye_array(M.shape[0], format="csr") if sp.issparse(M) else np.eye(M.shape[0])
-    abscissa = _radius(M + shift * eye) - shift
+    abscissa = spectral_radius(M + shift * eye) - shift
     s, margin = _comparison_vector(M, max(abscissa, diagonal)) if abscissa < 1 else (None, 0.0)
     if triangular_order(A, act) is not None:
         if s is None:
@@ -296,13 +191,13 @@ def rescale(A: Any, B: Any, C: Any, *, kappa: float = 1.0) -> tuple[Any, Any, An
     Raises: ValueError if kappa <= lambda_PF(|A|), or if the shapes disagree.
     Source: SIM paper, Theorem 2.4 (with S = diag(1/s)).
     """
-    a = _to_numpy(A)
+    a = square_matrix(A)
     n = a.shape[0]
     if B.ndim != 2 or B.shape[0] != n:
         raise ValueError(f"B must have {n} rows, got shape {tuple(B.shape)}")
     if C.ndim != 2 or C.shape[1] != n:
         raise ValueError(f"C must have {n} columns, got shape {tuple(C.shape)}")
-    radius = _radius(abs(a))
+    radius = spectral_radius(abs(a))
     if not (np.isfinite(kappa) and kappa > radius):
         raise ValueError(f"kappa must exceed lambda_PF(|A|) = {radius:.6g}, got {kappa}")
     M = abs(a) / kappa

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
+from implicit_models.matrices import product
 
 # status of a sample, shared with the compiled kernels
 CONVERGED, MAX_ITER, DIVERGED, NOT_FINITE, SINGULAR = range(5)
@@ -97,8 +98,7 @@ def equilibrium_residual(
     """
     with torch.no_grad():
         act = resolve_activation(activation, x.shape[-1])
-        z = b + (x @ A.t() if A.layout is torch.strided else (A @ x.t()).t())
-        change = row_max(act(z) - x)
+        change = row_max(act(product(x, A, b)) - x)
         return change if tol_mode == "absolute" else scaled_residual(change, row_max(x))
 
 

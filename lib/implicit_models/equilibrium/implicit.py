@@ -20,7 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
-from implicit_models.equilibrium.convergence import CONVERGED, MAX_ITER, DIVERGED, NOT_FINITE, row_max, scaled_residual
+from implicit_models.equilibrium.adjoint import solve_adjoint
+from implicit_models.equilibrium.convergence import CONVERGED, DIVERGED, MAX_ITER, NOT_FINITE, row_max, scaled_residual
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
 from implicit_models.equilibrium.solve import (
     NOT_AN_IMAGE,
@@ -29,21 +30,13 @@ from implicit_models.equilibrium.solve import (
     automatic_plan,
     check_problem,
     report_if_failed,
-    solve_adjoint,
     solve_state,
 )
 from implicit_models.equilibrium.triangular import TriangularPlan
+from implicit_models.matrices import product, transposed_product
 
 PHANTOM_STEPS = 5
 PHANTOM_DAMPING = 0.5
-
-
-def _transposed_product(v: Tensor, A: Tensor) -> Tensor:
-    return v @ A if A.layout is torch.strided else (A.t() @ v.t()).t()
-
-
-def _pre_activation(A: Tensor, b: Tensor, x: Tensor) -> Tensor:
-    return b + (x @ A.t() if A.layout is torch.strided else (A @ x.t()).t())
 
 
 class _Equilibrium(torch.autograd.Function):
@@ -111,16 +104,16 @@ def _settle(solution: Solution, g: Tensor) -> Solution:
 
 def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, backward: str) -> Tensor:
     if act.componentwise:
-        slopes = act.derivative_at_value(x) if b is None else act.derivative(_pre_activation(A, b, x))
+        slopes = act.derivative_at_value(x) if b is None else act.derivative(product(x, A, b))
         jacobian = lambda w: slopes * w  # noqa: E731
     else:
-        z = _pre_activation(A, b, x)
+        z = product(x, A, b)
         jacobian = lambda w: act.vjp(z, w)  # noqa: E731
     if backward == "jfb":
         return jacobian(g)
     w = PHANTOM_DAMPING * g
     for _ in range(PHANTOM_STEPS - 1):
-        w = PHANTOM_DAMPING * g + (1 - PHANTOM_DAMPING) * w + PHANTOM_DAMPING * _transposed_product(jacobian(w), A)
+        w = PHANTOM_DAMPING * g + (1 - PHANTOM_DAMPING) * w + PHANTOM_DAMPING * transposed_product(jacobian(w), A)
     return jacobian(w)
 
 
@@ -136,7 +129,7 @@ def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tens
     residual = b.new_full((b.shape[0],), float("nan")).detach()
     live = finite.clone()
     for k in range(1, s.max_iter + 2):
-        new = act(_pre_activation(A, b, x))
+        new = act(product(x, A, b))
         change = row_max((new - x).detach())
         scale = row_max(x.detach()) if s.relative else torch.ones_like(change)
         if k > 1:
@@ -167,7 +160,7 @@ def differentiable_solve(
         report_if_failed("equilibrium", A, act, solution, s)
         return solution
     found: list[Solution] = []
-    x = _Equilibrium.apply(A, b, x0, act, s, plan, found)
+    x = _Equilibrium.apply(A, b, None if x0 is None else x0.detach(), act, s, plan, found)
     return found[0]._replace(x=x)
 
 

@@ -63,10 +63,13 @@ class StateMap:
 
 
 class AdjointMap:
-    """v -> J(z)' (A' v + g); residuals are divided by max(max|g|, max|v|) of the sample: g may be tiny or huge."""
+    """v -> J(z)' (A' v + g); residuals are divided by max|g| of the sample, or by (4 eps / tol) max|v| where that is more.
 
-    def __init__(self, A: Tensor, g: Float[Tensor, "N n"], slopes: Tensor | None, z: Tensor | None, act: Activation):
-        self.A, self.g, self.slopes, self.z, self.act = A, g, slopes, z, act
+    The second scale is what rounding leaves: no tolerance asks for less than 4 eps of the adjoint itself.
+    """
+
+    def __init__(self, A: Tensor, g: Float[Tensor, "N n"], slopes: Tensor | None, z: Tensor | None, act: Activation, tol: float):
+        self.A, self.g, self.slopes, self.z, self.act, self.tol = A, g, slopes, z, act, tol
 
     def step(self, x: Tensor, out: Tensor) -> None:
         _affine(self.g, x, self.A, out, transpose=True)
@@ -76,11 +79,11 @@ class AdjointMap:
             out.copy_(self.act.vjp(self.z, out))
 
     def scale(self, x: Tensor) -> Tensor:
-        return torch.maximum(row_max(self.g), row_max(x))
+        return torch.maximum(row_max(self.g), row_max(x) * (4 * torch.finfo(x.dtype).eps / self.tol))
 
     def select(self, rows: Tensor) -> AdjointMap:
         pick = lambda t: None if t is None else t[rows]  # noqa: E731
-        return AdjointMap(self.A, self.g[rows], pick(self.slopes), pick(self.z), self.act)
+        return AdjointMap(self.A, self.g[rows], pick(self.slopes), pick(self.z), self.act, self.tol)
 
 
 class Record:

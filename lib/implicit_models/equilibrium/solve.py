@@ -30,21 +30,21 @@ from implicit_models.equilibrium.convergence import (
     CONVERGED,
     MAX_ITER,
     NOT_FINITE,
-    SINGULAR,
     STATUS_TEXT,
     SolveStatistics,
     equilibrium_residual,
     report_failure,
     row_max,
 )
-from implicit_models.equilibrium.picard import AdjointMap, StateMap, mark_not_finite, mask_not_finite, picard
+from implicit_models.equilibrium.picard import StateMap, mark_not_finite, mask_not_finite, picard
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
-from implicit_models.equilibrium.triangular import TriangularPlan, substitute, substitute_adjoint, triangular_plan
+from implicit_models.equilibrium.triangular import TriangularPlan, substitute, triangular_plan
+from implicit_models.matrices import diagonal
 
 NEWTON_UP_TO = 256  # states: above, one factorisation per sample costs more than the sweeps it saves
 PICARD_FROM = 1500  # states: above, matrix products beat the sweeps
 NOT_AN_IMAGE = ("anderson", "damped_picard")  # their x is a mixture, not phi of something: slopes need z, not x
-FIRST_BUDGET = 200  # iterations before Newton takes over a piecewise-linear sample
+SWEEPS_BEFORE_NEWTON = 200  # iterations before Newton takes over a piecewise-linear sample
 NEWTON_STEPS = 40
 
 
@@ -117,11 +117,11 @@ def check_problem(A: Any, b: Any, x0: Any = None) -> None:
         raise ValueError(f"x0 must have the shape of b, {tuple(b.shape)}, got {tuple(x0.shape)}")
 
 
-def _check_finite(A: Tensor) -> None:
+def check_finite(A: Tensor) -> None:
     values = A if A.layout is torch.strided else A.values()
     # the sum is finite for all but pathological values: one pass, no mask
     if not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
-        raise ValueError("A has values that are not finite")
+        raise ValueError(f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}")
 
 
 def _first_method(A: Tensor, act: Activation) -> str:
@@ -133,11 +133,10 @@ def _first_method(A: Tensor, act: Activation) -> str:
     return "picard" if contraction else "gauss_seidel"
 
 
-def _damping(A: Tensor, act: Activation) -> Tensor | None:
+def damping_of(A: Tensor, act: Activation) -> Tensor | None:
     """Step sizes that a negative self-loop needs, None when plain Picard is safe or nothing would change."""
-    diagonal = A.detach().diagonal() if A.layout is torch.strided else _csr_diagonal(A)
     gamma = torch.as_tensor(act.lipschitz.copy(), dtype=A.dtype, device=A.device)
-    loop = gamma * (-diagonal).clamp_min(0)
+    loop = gamma * (-diagonal(A.detach())).clamp_min(0)
     if not bool((loop > 0).any()):
         return None
     if A.layout is torch.strided and bool((gamma * A.detach().abs().sum(1)).max() < 1):
@@ -145,16 +144,9 @@ def _damping(A: Tensor, act: Activation) -> Tensor | None:
     return 1 / (1 + loop)
 
 
-def _csr_diagonal(A: Tensor) -> Tensor:
-    crow, col = A.crow_indices(), A.col_indices()
-    row = torch.repeat_interleave(torch.arange(A.shape[0], device=A.device), crow.diff())
-    on = row == col
-    return A.values().new_zeros(A.shape[0]).index_add_(0, row[on], A.values()[on])
-
-
 def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, s: SolverSettings, max_iter: int, damped: bool) -> Solution:
     """Picard or Anderson in torch; the name of what ran comes last."""
-    damping = _damping(A, act) if damped else None
+    damping = damping_of(A, act) if damped else None
     bad, (b, start) = mask_not_finite(b, x0)
     problem = StateMap(A, b, act, s.relative)
     start = torch.zeros_like(b) if start is None else start
@@ -177,7 +169,7 @@ def automatic_plan(A: Tensor, act: Activation, s: SolverSettings) -> TriangularP
     return triangular_plan(A, act)
 
 
-def _improve(found: tuple[Tensor, ...], rows: Tensor, other: tuple[Tensor, ...]) -> None:
+def improve(found: tuple[Tensor, ...], rows: Tensor, other: tuple[Tensor, ...]) -> None:
     """Write the second attempt over the given rows, counting both; a worse failure does not replace a better one."""
     x, residual, n_iter, status = found
     better = (other[3] == CONVERGED) | (other[1] < residual[rows]) | ~torch.isfinite(residual[rows])
@@ -208,11 +200,13 @@ def solve_state(
         return _substituted(plan, A, b, act, s)
 
     method = _first_method(A, act)
-    budget = min(s.max_iter, FIRST_BUDGET) if _newton_helps(A, act) else s.max_iter
+    budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if _newton_helps(A, act) else s.max_iter
     if method == "picard":
         found = _iterate("picard", A, b, act, x0, s, budget, damped=False)
     else:
         found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
+    if found.failed:
+        check_finite(A)
     if not found.failed or budget == s.max_iter:
         return found
     for second in ("newton", "gauss_seidel"):  # should Newton go round in circles, sweeps have the last word
@@ -221,7 +215,7 @@ def solve_state(
             break
         start = found.x[rows] if bool(torch.isfinite(found.x[rows]).all()) else None
         limit = min(NEWTON_STEPS, s.max_iter - budget) if second == "newton" else s.max_iter - budget
-        _improve(found[:4], rows, compiled.solve(second, A, b[rows], act, start, s.tol, s.relative, limit))
+        improve(found[:4], rows, compiled.solve(second, A, b[rows], act, start, s.tol, s.relative, limit))
         if second == "newton" and 2 * rows.numel() > b.shape[0]:
             method = "newton"  # most samples were slow: the adjoint is best solved directly as well
     return Solution.of(found[:4], method)
@@ -240,61 +234,6 @@ def _substituted(plan: TriangularPlan, A: Tensor, b: Tensor, act: Activation, s:
     if bool(bad.any()):
         mark_not_finite(bad, x, residual, n_iter, status)
     return Solution.of((x, residual, n_iter, status), "triangular")
-
-
-def solve_adjoint(
-    A: Tensor,
-    b: Tensor | None,
-    x: Tensor,
-    act: Activation,
-    g: Tensor,
-    s: SolverSettings,
-    method: str,
-    plan: TriangularPlan | None = None,
-) -> Solution:
-    """v = J(z)' (A' v + g) at the equilibrium x by the method of the forward solve; residual relative to max(|g|, |v|).
-
-    b is needed (z = A x + b) for softmax and max-pool blocks and for the methods in NOT_AN_IMAGE.
-    """
-    slopes = None
-    if method in ("gauss_seidel", "newton"):
-        slopes = compiled.slopes(act, x)
-        direct = s.solver == "auto" and A.shape[0] <= NEWTON_UP_TO  # what is slow is factorised below
-        budget = min(s.max_iter, FIRST_BUDGET) if direct else s.max_iter
-        found = Solution.of(compiled.solve_adjoint(method, A, slopes, g, s.tol, budget), method)
-    else:
-        bad, (g0, x0) = mask_not_finite(g, x)
-        if method == "triangular":
-            v = substitute_adjoint(plan, b, x0, g0)
-            status = torch.where(torch.isfinite(v).all(1), CONVERGED, SINGULAR).to(torch.int8)
-            values = (v, v.new_zeros(v.shape[0]), torch.full_like(status, plan.depth, dtype=torch.int32), status)
-        else:
-            z = None
-            if method in NOT_AN_IMAGE or not act.componentwise:
-                z = b.masked_fill(bad[:, None], 0) + _product(x0, A)
-            if act.componentwise:
-                slopes = act.derivative_at_value(x0) if z is None else act.derivative(z)
-            problem = AdjointMap(A, g0, slopes, z, act)
-            start = torch.zeros_like(g0)
-            if method == "anderson":
-                record = anderson(problem, start, tol=s.tol, max_iter=s.max_iter)
-            else:
-                damping = _damping(A, act) if method == "damped_picard" else None
-                record = picard(problem, start, tol=s.tol, max_iter=s.max_iter, damping=damping)
-            values = (record.x, record.residual, record.n_iter, record.status)
-        if bool(bad.any()):
-            mark_not_finite(bad, *values)
-        found = Solution.of(values, method)
-    if found.failed and s.solver == "auto" and method == "gauss_seidel" and A.shape[0] <= NEWTON_UP_TO:
-        rows = torch.nonzero((found.status != CONVERGED) & (found.status != NOT_FINITE)).flatten()
-        if rows.numel():
-            _improve(found[:4], rows, compiled.solve_adjoint("newton", A, slopes[rows], g[rows], s.tol, 1))
-            found = Solution.of(found[:4], method)
-    return found
-
-
-def _product(x: Tensor, A: Tensor) -> Tensor:
-    return x @ A.t() if A.layout is torch.strided else (A @ x.t()).t()
 
 
 def solve_equilibrium(
@@ -328,7 +267,7 @@ def solve_equilibrium(
     check_problem(A, b, x0)
     act = resolve_activation(activation, A.shape[0])
     with torch.no_grad():
-        _check_finite(A)
+        check_finite(A)
         found = solve_state(A, b, act, s, x0, automatic_plan(A, act, s))
         residual = equilibrium_residual(A, b, found.x, act, tol_mode=tol_mode)
         report_if_failed("equilibrium", A, act, found, s)
@@ -338,6 +277,7 @@ def solve_equilibrium(
 def report_if_failed(what: str, A: Tensor, act: Activation, found: Solution, s: SolverSettings) -> None:
     """`report_failure` for the samples of a solution that did not converge."""
     if found.failed:
+        check_finite(A)
         scale = 1.0 if s.relative or not found.x.numel() else float(torch.nan_to_num(row_max(found.x)).max())
         report_failure(
             what, A, act, found.status, found.residual, tol=s.tol, relative=s.relative, max_iter=s.max_iter,

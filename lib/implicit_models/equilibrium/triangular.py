@@ -9,7 +9,6 @@ Source: Tsai (2024), Remark 3, Theorems 2 and 3, section 2.5.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,33 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from implicit_models.activations import Activation
-
-
-def csr_tensor(M: sp.csr_array, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """torch CSR tensor of a SciPy matrix (without torch's notice that the layout is in beta)."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(M.indptr.astype(np.int64)),
-            torch.from_numpy(M.indices.astype(np.int64)),
-            torch.from_numpy(M.data).to(dtype),
-            size=M.shape,
-            dtype=dtype,
-            device=device,
-            check_invariants=True,
-        )
-
-
-def scipy_csr(A: Tensor) -> sp.csr_array:
-    """SciPy matrix of a dense or sparse tensor, without stored zeros."""
-    A = A.detach().cpu()
-    if A.layout is torch.strided:
-        return sp.csr_array(A.numpy())
-    c = A.to_sparse_csr()
-    out = sp.csr_array((c.values().numpy(), c.col_indices().numpy(), c.crow_indices().numpy()), tuple(c.shape)).copy()
-    out.sum_duplicates()
-    out.eliminate_zeros()
-    return out
+from implicit_models.matrices import csr_tensor, scipy_csr
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,300 @@
+"""The implicit layer: an equilibrium state and a linear read-out. Conventions: `implicit_models.layers`."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from implicit_models.activations import Activation, ActivationSpec, resolve_activation
+from implicit_models.equilibrium.convergence import CONVERGED, SolveStatistics
+from implicit_models.equilibrium.implicit import differentiable_solve
+from implicit_models.equilibrium.settings import SolverSettings
+from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
+from implicit_models.equilibrium.triangular import TriangularPlan
+from implicit_models.matrices import as_tensor, product
+from implicit_models.projection import project_rows_
+from implicit_models.wellposed import Certificate, certificate
+
+FEEDBACK = ("full", "strict_upper")
+
+
+def checked_size(name: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+class ImplicitModel(nn.Module):
+    """Implicit layer u -> y: an equilibrium state and a linear read-out.
+
+    Mathematics: x = phi(A x + B u + b), y = C x + D u + d with ||A||_inf <= kappa kept by `project_` after each step.
+
+    Args:
+        in_features, out_features, n_states: p, q, n.
+        activation: name or list of (name, size) that partitions the state.
+        kappa: bound of the row norms of A, in (0, 1).
+        skip: D is None if False. bias: b (n,) and d (q,), else None.
+        feedback: "full", or "strict_upper": A is strictly upper triangular, in values and in gradient.
+        solver, tol, tol_mode, max_iter, backward, on_failure: see `SolverSettings`; they belong to this instance.
+        seed: seeds the initial matrices, randn / n, through a generator of its own; None draws a fresh seed.
+    Raises: TypeError, ValueError naming the argument.
+    Source: Tsai (2024), (2.1), section 5.2 (initialisation and projection).
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        n_states: int,
+        *,
+        activation: ActivationSpec = "relu",
+        kappa: float = 0.95,
+        skip: bool = True,
+        bias: bool = False,
+        feedback: str = "full",
+        solver: str = "auto",
+        tol: float = 1e-6,
+        tol_mode: str = "relative",
+        max_iter: int = 500,
+        backward: str = "implicit",
+        on_failure: str = "warn",
+        seed: int | None = None,
+    ):
+        p, q, n = checked_size("in_features", in_features), checked_size("out_features", out_features), checked_size("n_states", n_states)
+        self._configure(activation, n, kappa, feedback, solver, tol, tol_mode, max_iter, backward, on_failure)
+        generator = torch.Generator()
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(checked_size("seed", seed, least=0))
+
+        def draw(rows: int, columns: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(rows, columns, generator=generator).to(torch.get_default_dtype()) / n)
+
+        self.A, self.B, self.C = draw(n, n), draw(n, p), draw(q, n)
+        self.D = draw(q, p) if skip else None
+        self.b = nn.Parameter(torch.zeros(n)) if bias else None
+        self.d = nn.Parameter(torch.zeros(q)) if bias else None
+        self.project_()
+
+    def _configure(
+        self, activation, n, kappa, feedback, solver="auto", tol=1e-6, tol_mode="relative", max_iter=500,
+        backward="implicit", on_failure="warn",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if isinstance(kappa, bool) or not isinstance(kappa, numbers.Real):
+            raise TypeError(f"kappa must be a number, got {kappa!r}")
+        if not 0 < kappa < 1:
+            raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
+        if feedback not in FEEDBACK:
+            raise ValueError(f"unknown feedback {feedback!r}; choose one of {', '.join(FEEDBACK)}")
+        self.settings = SolverSettings(solver, tol, tol_mode, max_iter, backward, on_failure)
+        self.activation: Activation = resolve_activation(activation, n)
+        self.kappa, self.feedback = float(kappa), feedback
+        self.last_solve: SolveStatistics | None = None
+        self._plan: tuple[tuple, TriangularPlan | None] | None = None
+
+    @classmethod
+    def from_matrices(
+        cls,
+        A: Any,
+        B: Any,
+        C: Any,
+        D: Any = None,
+        activation: ActivationSpec = "relu",
+        *,
+        b: Any = None,
+        d: Any = None,
+        kappa: float = 0.95,
+        feedback: str = "full",
+        **settings: Any,
+    ) -> Self:
+        """Model with given matrices, copied, never projected: `certificate()` says whether A is well-posed.
+
+        Args:
+            A (n, n), B (n, p), C (q, n), D (q, p) or None: torch or NumPy, dense or sparse (torch CSR, SciPy). Dense ones
+                become parameters; sparse ones buffers, not trained.
+            activation: as in the constructor. b (n,), d (q,): bias vectors or None.
+            kappa: for later calls of `project_`. feedback: "strict_upper" checks A and masks its gradient.
+            settings: solver, tol, tol_mode, max_iter, backward, on_failure.
+        Raises: TypeError, ValueError naming the matrix and its shape.
+        """
+        A = as_tensor("A", A)
+        if A.ndim != 2 or A.shape[0] != A.shape[1]:
+            raise ValueError(f"A must be a square matrix, got shape {tuple(A.shape)}")
+        B, C = as_tensor("B", B, A.dtype), as_tensor("C", C, A.dtype)
+        n = A.shape[0]
+        if B.ndim != 2 or B.shape[0] != n:
+            raise ValueError(f"B must have {n} rows, one per state, got shape {tuple(B.shape)}")
+        if C.ndim != 2 or C.shape[1] != n:
+            raise ValueError(f"C must have {n} columns, one per state, got shape {tuple(C.shape)}")
+        p, q = B.shape[1], C.shape[0]
+        given = {"A": A, "B": B, "C": C}
+        for name, value, shape in (("D", D, (q, p)), ("b", b, (n,)), ("d", d, (q,))):
+            given[name] = None if value is None else as_tensor(name, value, A.dtype)
+            if value is not None and tuple(given[name].shape) != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {tuple(given[name].shape)}")
+        model = cls.__new__(cls)
+        model._configure(activation, n, kappa, feedback, **settings)
+        for name, value in given.items():
+            if value is None:
+                setattr(model, name, None)
+            elif value.layout is torch.strided:
+                setattr(model, name, nn.Parameter(value.clone()))
+            else:
+                model.register_buffer(name, value.clone())
+        if feedback == "strict_upper":
+            if model.A.layout is not torch.strided:
+                raise TypeError("feedback='strict_upper' is for a dense, trained A; a sparse A is used as it is")
+            model._require_strict_upper(model.A)
+        model._check_sizes()
+        return model
+
+    def _check_sizes(self) -> None:
+        """A subclass checks what else its shapes must satisfy."""
+
+    @staticmethod
+    def _require_strict_upper(A: Tensor) -> None:
+        lower = torch.nonzero(A.detach().tril())
+        if lower.numel():
+            i, j = lower[0].tolist()
+            raise ValueError(f"feedback='strict_upper', but A[{i}, {j}] = {float(A[i, j].detach()):.6g} is on or below the diagonal")
+
+    @property
+    def in_features(self) -> int:
+        return self.B.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        return self.C.shape[0]
+
+    @property
+    def n_states(self) -> int:
+        return self.A.shape[0]
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, n_states={self.n_states}, "
+            f"activation={self.activation}, kappa={self.kappa}, skip={self.D is not None}, bias={self.b is not None}, "
+            f"feedback={self.feedback!r}, solver={self.settings.solver!r}"
+        )
+
+    # deepcopy and pickle: a sparse tensor gives no access to its storage, so its three arrays travel instead
+    def __getstate__(self) -> dict[str, Any]:
+        def pack(t: Tensor | None) -> Any:
+            if t is None or t.layout is torch.strided:
+                return t
+            return (t.crow_indices(), t.col_indices(), t.values(), tuple(t.shape))
+
+        return {**self.__dict__, "_plan": None, "_buffers": {k: pack(t) for k, t in self._buffers.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for name, t in self._buffers.items():
+            if isinstance(t, tuple):
+                self._buffers[name] = torch.sparse_csr_tensor(*t[:3], size=t[3], check_invariants=True)
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
+        if self.feedback == "strict_upper" and prefix + "A" in state_dict:
+            self._require_strict_upper(state_dict[prefix + "A"])
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def _feedback_matrix(self) -> Tensor:
+        # the mask is in the graph, so that the gradient of the lower part is zero for any optimiser
+        return self.A.triu(1) if self.feedback == "strict_upper" else self.A
+
+    def _substitution(self) -> TriangularPlan | None:
+        """Plan of a constant sparse A, kept until the buffer changes or moves; a trained A is looked at each time."""
+        if self.A.layout is torch.strided:
+            return automatic_plan(self.A, self.activation, self.settings)
+        values = self.A.values()
+        key = (values.data_ptr(), values._version, values.device, values.dtype)
+        if self._plan is None or self._plan[0] != key:
+            self._plan = (key, automatic_plan(self.A, self.activation, self.settings))
+        return self._plan[1]
+
+    def _check_input(self, U: Any, name: str = "U", ndim: int = 2) -> None:
+        if not isinstance(U, Tensor):
+            raise TypeError(f"{name} must be a torch tensor, got {type(U).__name__}")
+        if not U.dtype.is_floating_point:
+            raise TypeError(f"{name} must have a floating dtype, got {U.dtype}")
+        if U.dtype != self.A.dtype or U.device != self.A.device:
+            raise TypeError(f"{name} is {U.dtype} on {U.device}, but the model is {self.A.dtype} on {self.A.device}")
+        if U.ndim != ndim:
+            shape = "(N, in_features)" if ndim == 2 else "(N, T, input_size)"
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(U.shape)}")
+
+    def _check_samples(self, U: Any) -> None:
+        self._check_input(U)
+        if U.shape[1] != self.in_features:
+            raise ValueError(f"U must have {self.in_features} columns, one per input, got shape {tuple(U.shape)}")
+
+    def _injection(self, U: Tensor) -> Tensor:
+        return product(U, self.B, self.b)
+
+    def _solve(self, z: Tensor, x0: Tensor | None = None) -> Solution:
+        found = differentiable_solve(self._feedback_matrix(), z, self.activation, self.settings, x0, self._substitution())
+        self.last_solve = SolveStatistics(found.n_iter, found.residual, found.status, found.method)
+        return found
+
+    def _read_out(self, x: Tensor, U: Tensor) -> Tensor:
+        C, D = self.C, self.D
+        if D is None:
+            return product(x, C, self.d)
+        y = product(U, D, self.d)
+        return torch.addmm(y, x, C.t()) if C.layout is torch.strided else y + product(x, C)
+
+    def forward(self, U: Float[Tensor, "N p"]) -> Float[Tensor, "N q"]:
+        """y = C x + D u + d at the equilibrium of every row u of U; gradients in train and eval mode alike."""
+        self._check_samples(U)
+        return self._read_out(self._solve(self._injection(U)).x, U)
+
+    def equilibrium(self, U: Float[Tensor, "N p"], x0: Float[Tensor, "N n"] | None = None) -> EquilibriumResult:
+        """State of every row of U with its residual, iterations and convergence; x carries the gradient.
+
+        Args: U (N, p); x0 (N, n) start of the iteration, zero if None.
+        """
+        self._check_samples(U)
+        if x0 is not None:
+            self._check_input(x0, "x0")
+            if x0.shape != (U.shape[0], self.n_states):
+                raise ValueError(f"x0 must have shape {(U.shape[0], self.n_states)}, got {tuple(x0.shape)}")
+        found = self._solve(self._injection(U), x0)
+        return EquilibriumResult(found.x, found.residual, found.n_iter, found.status == CONVERGED, found.method, found.status)
+
+    def project_(self) -> Self:
+        """Project the rows of A on the l1 ball of radius kappa, in place (and drop its lower part for "strict_upper").
+
+        Raises: TypeError for a sparse A, which is not trained.
+        """
+        if self.A.layout is not torch.strided:
+            raise TypeError("a sparse A is a constant of the model and is never projected")
+        if self.feedback == "strict_upper":
+            with torch.no_grad():
+                self.A.triu_(1)
+        project_rows_(self.A, self.kappa)
+        return self
+
+    def project_after(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
+        """Project after every step of the optimiser; `handle.remove()` ends it."""
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if id(self.A) not in owned:
+            raise ValueError("the optimiser does not hold this model's A: build it from model.parameters()")
+        return optimizer.register_step_post_hook(self._project_hook())
+
+    def _project_hook(self) -> Callable[..., None]:
+        def project(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+            self.project_()
+
+        return project
+
+    def certificate(self) -> Certificate:
+        """Proof that the present A is well-posed for the activation, or kind "none"."""
+        return certificate(self._feedback_matrix(), self.activation)

@@ -1,0 +1,86 @@
+"""Recurrent network with an implicit cell. Conventions: `implicit_models.layers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from implicit_models.equilibrium.convergence import SolveStatistics
+from implicit_models.matrices import product
+from implicit_models.model import ImplicitModel, checked_size
+
+
+class ImplicitRNN(ImplicitModel):
+    """Recurrent network whose cell is an implicit model.
+
+    Mathematics: u_t = [s_t, h_{t-1}], x_t = phi(A x_t + B u_t + b), h_t = C x_t + D u_t + d, h_0 = 0. B is (n, input + hidden),
+    C (hidden, n), D (hidden, input + hidden); the input's columns come first.
+
+    Args:
+        input_size, hidden_size, n_states: p, h, n. The others: as in `ImplicitModel`.
+    Source: Decugis et al. (2024), section 2.1 (implicitRNN); Tsai (2024), section 5.1, Figure 5.1.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, n_states: int, **settings: Any):
+        p, h = checked_size("input_size", input_size), checked_size("hidden_size", hidden_size)
+        super().__init__(p + h, h, n_states, **settings)
+
+    def _check_sizes(self) -> None:
+        if self.in_features <= self.out_features:
+            raise ValueError(
+                f"an ImplicitRNN reads input and hidden state: B has {self.in_features} columns, but C has {self.out_features} rows"
+            )
+
+    @property
+    def hidden_size(self) -> int:
+        return self.out_features
+
+    @property
+    def input_size(self) -> int:
+        return self.in_features - self.out_features
+
+    def forward(
+        self, S: Float[Tensor, "N T p"], h0: Float[Tensor, "N h"] | None = None
+    ) -> tuple[Float[Tensor, "N T h"], Float[Tensor, "N h"]]:
+        """Hidden states of every step, and the last one.
+
+        Args: S (N, T, p) sequences; h0 (N, hidden), zero if None.
+        Returns: Y (N, T, hidden), h (N, hidden). `last_solve` joins the steps: iterations summed, worst residual.
+        """
+        self._check_input(S, "S", ndim=3)
+        N, T, p = S.shape[0], S.shape[1], self.input_size
+        if S.shape[2] != p:
+            raise ValueError(f"S must have {p} inputs per step, got shape {tuple(S.shape)}")
+        if h0 is not None:
+            self._check_input(h0, "h0")
+            if h0.shape != (N, self.hidden_size):
+                raise ValueError(f"h0 must have shape {(N, self.hidden_size)}, got {tuple(h0.shape)}")
+        h = S.new_zeros(N, self.hidden_size) if h0 is None else h0
+        dense = self.B.layout is torch.strided and (self.D is None or self.D.layout is torch.strided)
+        outputs, steps = [], []
+        if dense:  # the input's share of every step in one product
+            flat = S.reshape(N * T, p)
+            z_in = product(flat, self.B[:, :p], self.b).reshape(N, T, self.n_states)
+            y_in = None if self.D is None else product(flat, self.D[:, :p]).reshape(N, T, self.hidden_size)
+            Bh, Dh = self.B[:, p:].t(), None if self.D is None else self.D[:, p:].t()
+        for t in range(T):
+            if dense:
+                z = torch.addmm(z_in[:, t], h, Bh)
+                x = self._solve(z).x
+                h = product(x, self.C, self.d) if y_in is None else torch.addmm(y_in[:, t], h, Dh) + product(x, self.C, self.d)
+            else:
+                u = torch.cat([S[:, t], h], dim=1)
+                h = self._read_out(self._solve(self._injection(u)).x, u)
+            outputs.append(h)
+            steps.append(self.last_solve)
+        if steps:
+            self.last_solve = SolveStatistics(
+                torch.stack([s.n_iter for s in steps]).sum(0),
+                torch.stack([s.residual for s in steps]).amax(0),
+                torch.stack([s.status for s in steps]).amax(0),
+                steps[-1].solver,
+            )
+        return (torch.stack(outputs, dim=1) if outputs else S.new_zeros(N, 0, self.hidden_size)), h

@@ -12,20 +12,20 @@ README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md"))]}
 
 
-def examples():
-    for name, text in PAGES.items():
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)):
-            yield pytest.param(block, id=f"{name}-{number}")
+def blocks(text):
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("block", examples())
-def test_example_runs(block, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if blocks(text)])
+def test_examples_run_in_order_and_print_what_they_say(name, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "example"}
-    exec(compile(block, "example", "exec"), namespace)
-    # A comment `# -> text` after a print says what it must print.
-    for expected in re.findall(r"#\s*->\s*(.*)$", block, flags=re.MULTILINE):
-        assert expected.strip() in capsys.readouterr().out.replace("\n", " ") or not expected
+    for block in blocks(PAGES[name]):
+        exec(compile(block, name, "exec"), namespace)
+        printed = capsys.readouterr().out.splitlines()
+        # A comment `# -> text` after a print says what it must print.
+        expected = [text.strip() for text in re.findall(r"#\s*->\s*(.*)$", block, flags=re.MULTILINE)]
+        assert not expected or printed == expected
 
 
 def test_library_example_learns(capsys):
@@ -40,7 +40,7 @@ def test_readme_lists_every_notebook_and_target():
     for path in NOTEBOOKS.glob("*.ipynb"):
         assert f"`{path.stem}`" in README, path.stem
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"`?make ([a-z]+)", README):
+    for target in re.findall(r"(?:`|^)make ([a-z]+)", README, flags=re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 

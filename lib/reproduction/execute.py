@@ -176,6 +176,8 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     papermill.execute_notebook(
         str(NOTEBOOKS / f"{name}.ipynb"), str(running), parameters={"profile": profile, **(given or {})},
         kernel_name="python3", progress_bar=False, log_output=False, cwd=str(NOTEBOOKS),
+        # Its start-up notice about local transport is no news for a reader of the build.
+        extra_arguments=["--log-level=ERROR"],
     )
     seconds = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -186,6 +188,8 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     for cell in notebook["cells"]:
         cell["metadata"].pop("papermill", None)
         cell["metadata"].pop("execution", None)
+        if "injected-parameters" in cell["metadata"].get("tags", []):
+            cell["metadata"]["tags"].append("remove-input")  # the guard's output lists the effective values
     notebook["metadata"][METADATA] = {**keys, "profile": profile, "seconds": round(seconds, 1)}
     content = {**published(notebook), "notebook": name, "profile": profile, "parameters": parameters,
                "provenance": provenance(keys, seconds, cpu_seconds)}

@@ -94,4 +94,6 @@ def spread_curves(
 
 def legend_below(axes, columns: int = 2) -> None:
     """Put the legend under the axes, where it covers no curve and keeps the figure narrow enough for a phone."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.17), ncols=columns, borderaxespad=0, columnspacing=1.2)
+    height = axes.get_position().height * axes.figure.get_figheight()
+    # 0.6 inches leave room for tick labels and the axis label, whatever the figure's height.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.6 / height), ncols=columns, borderaxespad=0, columnspacing=1.2)

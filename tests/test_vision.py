@@ -121,3 +121,18 @@ def test_unknown_name():
     with pytest.raises(ValueError, match="got 'cifar'"):
         vision.load("cifar")
     assert vision.load("digits", n_train=5).u_train.shape == (5, 64)
+
+
+def test_fingerprint_tells_a_set_from_its_stand_in(toy):
+    vision.fingerprint.cache_clear()
+    real = vision.fingerprint("auto")
+    assert real.startswith("fashion_mnist:") and real == vision.fingerprint("fashion_mnist")
+    vision.fingerprint.cache_clear()
+
+
+def test_fingerprint_of_the_stand_in_is_quiet(no_source, recwarn):
+    vision.fingerprint.cache_clear()
+    assert vision.fingerprint("auto").startswith("digits:") and not recwarn.list
+    with pytest.raises(DatasetUnavailable):
+        vision.fingerprint("mnist")
+    vision.fingerprint.cache_clear()

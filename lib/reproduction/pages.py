@@ -7,6 +7,8 @@ reads book/claims.yml, book/errata.yml, results/*.json and the executed notebook
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections import Counter
 from html import escape
@@ -180,6 +182,34 @@ def benchmark(area: str) -> str:
             f"<ul>{checks}</ul><p>{escape(machine(content['machine']))}</p>\n")
 
 
+def api() -> str:
+    """Signature and docstring of every public name of the library."""
+    import implicit_models
+
+    parts = []
+    for name in sorted((n for n in implicit_models.__all__ if not n.startswith("_")), key=str.lower):
+        item = getattr(implicit_models, name)
+        methods = []
+        if inspect.isclass(item):
+            for key, value in vars(item).items():
+                member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+                if not key.startswith("_") and inspect.isfunction(member) and member.__doc__:
+                    methods.append(entry(f"{name}.{key}", member, "h3"))
+        parts.append(entry(name, item, "h2") + "".join(methods))
+    return "".join(parts)
+
+
+def entry(name: str, item: Any, level: str) -> str:
+    """One documented object as HTML."""
+    try:
+        signature = re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "...", str(inspect.signature(item)))
+    except (TypeError, ValueError):
+        signature = ""
+    module = getattr(item, "__module__", "")
+    return (f'<{level} id="{name}">{escape(name)}</{level}><p class="signature"><code>{escape(name.rpartition(".")[2] + signature)}</code></p>'
+            f'<p class="where">{escape(module)}</p><pre class="docstring">{escape(inspect.getdoc(item) or "")}</pre>')
+
+
 def machine(description: Any) -> str:
     """A benchmark's machine as one line."""
     if isinstance(description, dict):
@@ -200,6 +230,7 @@ def main() -> int:
     write(GENERATED / "scoreboard.html", scoreboard(claims))
     write(GENERATED / "errata.html", errata(entries))
     write(GENERATED / "cost.html", cost())
+    write(GENERATED / "api.html", api())
     for area in sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in ("__init__", "harness")):
         write(GENERATED / f"benchmark_{area}.html", benchmark(area))
     print(f"pages: {len(claims)} claims, {len(entries)} errata")

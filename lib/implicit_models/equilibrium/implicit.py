@@ -39,12 +39,22 @@ PHANTOM_STEPS = 5
 PHANTOM_DAMPING = 0.5
 
 
+class _Call:
+    """What one call carries beside its tensors, and the solution it leaves: one argument costs less than five."""
+
+    __slots__ = ("act", "plan", "settings", "solution", "x0")
+
+    def __init__(self, x0: Tensor | None, act: Activation, settings: SolverSettings, plan: TriangularPlan | None):
+        self.x0, self.act, self.settings, self.plan = x0, act, settings, plan
+
+
 class _Equilibrium(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, A, b, x0, act, settings, plan, found):
-        solution = solve_state(A, b, act, settings, x0, plan)
+    def forward(ctx, A, b, call):
+        act, settings, plan = call.act, call.settings, call.plan
+        solution = solve_state(A, b, act, settings, call.x0, plan)
         report_if_failed("equilibrium", A, act, solution, settings)
-        found.append(solution)
+        call.solution = solution
         ctx.failed = solution.failed
         ctx.act, ctx.settings, ctx.plan, ctx.method = act, settings, plan, solution.method
         image = act.componentwise and solution.method not in NOT_AN_IMAGE and solution.method != "triangular"
@@ -62,7 +72,7 @@ class _Equilibrium(torch.autograd.Function):
             v = _FirstDerivative.apply(v, A, x, g)
         else:
             grad_A, v = _Equilibrium._cotangents(ctx, A, x, b, g)
-        return grad_A, v if ctx.needs_input_grad[1] else None, None, None, None, None, None
+        return grad_A, v if ctx.needs_input_grad[1] else None, None
 
     @staticmethod
     def _cotangents(ctx, A, x, b, g):
@@ -159,9 +169,9 @@ def differentiable_solve(
         solution = _unrolled(A, b, act, s, x0)
         report_if_failed("equilibrium", A, act, solution, s)
         return solution
-    found: list[Solution] = []
-    x = _Equilibrium.apply(A, b, None if x0 is None else x0.detach(), act, s, plan, found)
-    return found[0]._replace(x=x)
+    call = _Call(None if x0 is None else x0.detach(), act, s, plan)
+    x = _Equilibrium.apply(A, b, call)
+    return call.solution._replace(x=x)
 
 
 def equilibrium(

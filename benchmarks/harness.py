@@ -50,28 +50,33 @@ def machine() -> dict[str, object]:
     }
 
 
-def seconds_of(function: Callable[[], object], least: float = 0.02) -> float:
+def seconds_of(function: Callable[[], object], least: float = 0.02, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds per call, over as many calls as `least` seconds hold."""
-    start = time.perf_counter()
+    start = clock()
     function()
-    once = time.perf_counter() - start
+    once = clock() - start
     calls = max(1, min(1000, math.ceil(least / max(once, 1e-9))))
     if calls == 1:
         return once
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         function()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
-def interleaved(functions: Mapping[str, Callable[[], object]], repeats: int, least: float = 0.02) -> dict[str, list[float]]:
-    """Seconds per call of each function, one after the other in every repeat, so that a busy machine slows all alike."""
+def interleaved(
+    functions: Mapping[str, Callable[[], object]], repeats: int, least: float = 0.02, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds per call of each function, one after the other in every repeat, so that a busy machine slows all alike.
+
+    For work on one thread pass clock=time.process_time: CPU seconds do not count what other processes take.
+    """
     for function in functions.values():
         function()
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            times[name].append(seconds_of(function, least))
+            times[name].append(seconds_of(function, least, clock))
     return times
 
 

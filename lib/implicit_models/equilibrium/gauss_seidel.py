@@ -17,191 +17,14 @@ import numpy as np
 from jaxtyping import Float, Int8, Int32
 from numba import njit
 
-from .blocks import aligned, block_width, clear, multiply_panel, pack
-from .simd import (ROWS, VECTOR_BYTES, absolute, address, advance, any_positive, lanes, load, maximum, multiply_add, nearest_integer, spread,
-                   store, where_positive)
-from .vector_math import vector_sigmoid, vector_tanh
+from .blocks import aligned, block_width, clear, pack
+from .simd import ROWS, VECTOR_BYTES, address, advance, any_positive, lanes, load
+from .sweeps import (ACTIVE, BOUND, CHANGE, COUNT, EVALUATED, GROWTH_LIMIT, LIMIT, N_LANE_ROWS, PIECEWISE_LINEAR, PREVIOUS, SCALE,
+                     SIGMOID, UNIT, extrapolate, freeze, sweep)  # fmt: skip
 
-PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
 CONVERGED, MAX_ITER, DIVERGING, NOT_FINITE, SINGULAR = 0, 1, 2, 3, 4
 
-_LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
-_EXTRAPOLATE_EVERY = 4  # sweeps; the stiff cases of the benchmark are flat between 3 and 6
 _MARGIN, _LEAST_MARGIN = 0.8, 1e-4  # of the tolerance, for the change of a sweep
-_GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
-# Rows of the per-lane table
-(_ACTIVE, _FROZEN, _EVALUATED, _CHANGE, _LAST_CHANGE, _SCALE, _PRODUCT, _SQUARE, _LAST_SQUARE, _COUNT, _LIMIT, _BOUND,
- _PREVIOUS, _UNIT, _STALLS, _N_LANE_ROWS) = range(16)
-
-
-@njit(nogil=True, cache=True)
-def _scalar_phi(v, code):
-    return math.tanh(v) if code == TANH else 1 / (1 + math.exp(-v)) if v > 0 else 1 - 1 / (1 + math.exp(v))
-
-
-@njit(nogil=True, cache=True)
-def _scalar_root(rest, a, code, x):
-    """Root of x = phi(rest + a x), phi = tanh or sigmoid, by Newton kept inside a shrinking bracket."""
-    low, high = (-1.0 if code == TANH else 0.0), 1.0
-    x = min(max(x, low), high)
-    for _ in range(100):
-        value = _scalar_phi(rest + a * x, code)
-        gap = x - value
-        if gap > 0:
-            high = x
-        else:
-            low = x
-        slope = 1 - a * (1 - value * value if code == TANH else value * (1 - value))
-        step = x - gap / slope if slope > 0 else low - 1
-        if not low <= step <= high:
-            step = 0.5 * (low + high)
-        if step == x:
-            break
-        x = step
-    return x
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def _piecewise_linear(like, v, above, below):
-    # the sum with 0 turns -0. into 0.
-    return where_positive(v, v * spread(like, above), multiply_add(v, spread(like, below), spread(like, 0.0)))
-
-
-@njit(nogil=True, cache=True)
-def _smooth(like, v, code):
-    return vector_tanh(like, v) if code == TANH else vector_sigmoid(like, v)
-
-
-@njit(nogil=True, cache=True)
-def _smooth_root(rest, old, a, code, scratch):
-    n_lanes = lanes(scratch)
-    store(scratch, 0, rest)
-    store(scratch, n_lanes, old)
-    for lane in range(n_lanes):
-        scratch[lane] = _scalar_root(scratch[lane], a, code, scratch[n_lanes + lane])
-    return load(scratch, 0)
-
-
-@njit(nogil=True, cache=True)
-def _sweep(panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch):
-    """One sweep over all states of a block.
-
-    In an active lane `change` becomes the largest change of a state. A frozen lane keeps its states, so that the same
-    sums give its residual, phi(A x + b) - x, in the same place.
-    """
-    n_lanes = lanes(x)
-    samples = width * n_lanes
-    zero = spread(x, 0.0)
-    for lane in range(0, samples, n_lanes):
-        store(table, _LAST_CHANGE * samples + lane, load(table, _CHANGE * samples + lane))
-        store(table, _CHANGE * samples + lane, zero)
-        store(table, _SCALE * samples + lane, zero)
-        store(table, _LAST_SQUARE * samples + lane, load(table, _SQUARE * samples + lane))
-        store(table, _SQUARE * samples + lane, zero)
-        store(table, _PRODUCT * samples + lane, zero)
-    for row in range(0, n_pad, ROWS):
-        multiply_panel(panel, row, n_pad, x, rhs, out, width)
-        for lane in range(0, samples, n_lanes):
-            active = load(table, _ACTIVE * samples + lane)
-            change, scale = load(table, _CHANGE * samples + lane), load(table, _SCALE * samples + lane)
-            square, product = load(table, _SQUARE * samples + lane), load(table, _PRODUCT * samples + lane)
-            for r in range(ROWS):
-                i = row + r
-                position = i * samples + lane
-                rest = load(out, r * samples + lane)
-                for q in range(r):
-                    rest = multiply_add(spread(x, corner[i * ROWS + q]), load(x, (row + q) * samples + lane), rest)
-                old = load(x, position)
-                if adjoint:
-                    new = rest * load(gain, position)
-                elif code[i] == PIECEWISE_LINEAR:
-                    new = _piecewise_linear(x, rest, above[i], below[i])
-                elif diagonal[i] == 0:
-                    new = _smooth(x, rest, code[i])
-                else:
-                    new = _smooth_root(rest, old, diagonal[i], code[i], scratch)
-                difference = new - old
-                if diagonal[i] != 0:
-                    value = multiply_add(spread(x, diagonal[i]), old, rest)
-                    if adjoint:  # gain = d / (1 - d A_ii)
-                        d = load(gain, position)
-                        value = value * (d / multiply_add(d, spread(x, diagonal[i]), spread(x, 1.0)))
-                    elif code[i] == PIECEWISE_LINEAR:
-                        value = _piecewise_linear(x, value, 1.0, slope[i])
-                    else:
-                        value = _smooth(x, value, code[i])
-                    difference = where_positive(active, difference, value - old)
-                new = where_positive(active, new, old)
-                store(x, position, new)
-                change = maximum(change, absolute(difference))
-                scale = maximum(scale, absolute(new))
-                square = multiply_add(difference, difference, square)
-                product = multiply_add(difference, load(step, position), product)
-                store(step, position, difference)
-            store(table, _CHANGE * samples + lane, change)
-            store(table, _SCALE * samples + lane, scale)
-            store(table, _SQUARE * samples + lane, square)
-            store(table, _PRODUCT * samples + lane, product)
-
-
-@njit(nogil=True, cache=True)
-def _freeze(table, lane, samples, contraction, relative, rounding, max_iter):
-    """Freeze the lanes of one register that have converged, diverged or used up their sweeps."""
-    one, zero = spread(table, 1.0), spread(table, 0.0)
-    before, change = load(table, _ACTIVE * samples + lane), load(table, _CHANGE * samples + lane)
-    count, limit = load(table, _COUNT * samples + lane), load(table, _LIMIT * samples + lane)
-    limit = where_positive(count, limit, change * spread(table, _GROWTH_LIMIT))
-    bound, scale = load(table, _BOUND * samples + lane), load(table, _SCALE * samples + lane)
-    if relative:
-        bound = bound * scale
-    # Near the last place the change ceases to decrease: each time, a quarter of an eps more is put down to rounding
-    unit_roundoff, last = scale * spread(table, rounding), load(table, _LAST_CHANGE * samples + lane)
-    stall = where_positive(unit_roundoff * spread(table, 8.0) - change, where_positive(last - change, zero, where_positive(count, one, zero)), zero)
-    stalls = load(table, _STALLS * samples + lane) + stall
-    store(table, _STALLS * samples + lane, stalls)
-    bound = maximum(bound, stalls * unit_roundoff * spread(table, 0.25))
-    count = count + where_positive(before, one, zero)
-    # the residual after a sweep is at most contraction times the change; NaN freezes too
-    active = where_positive(multiply_add(spread(table, contraction), change, zero - bound), before, zero)
-    active = where_positive(limit - change, active, zero)
-    active = where_positive(spread(table, max_iter) - count, active, zero)
-    store(table, _COUNT * samples + lane, count)
-    store(table, _LIMIT * samples + lane, limit)
-    store(table, _ACTIVE * samples + lane, active)
-    store(table, _EVALUATED * samples + lane, load(table, _FROZEN * samples + lane))
-    store(table, _FROZEN * samples + lane, before - active)
-
-
-@njit(nogil=True, cache=True)
-def _extrapolate(table, lane, samples, x, step, n_pad):
-    """Add the rest of the geometric series, x += rho / (1 - rho) (x_k - x_{k-1}), in the lanes where it has set in.
-
-    The change that follows is |step_k - rho step_{k-1}| / (1 - rho): the step is taken where this is less than half
-    of the present change, and never again in a lane where changes have not decreased since the last one.
-    """
-    one, zero = spread(table, 1.0), spread(table, 0.0)
-    count = load(table, _COUNT * samples + lane)
-    quotient = count * spread(table, 1 / _EXTRAPOLATE_EVERY)
-    due = spread(table, 0.5 / _EXTRAPOLATE_EVERY) - absolute(quotient - nearest_integer(quotient))
-    due = where_positive(load(table, _ACTIVE * samples + lane), due, zero)
-    if not any_positive(due):
-        return
-    change, previous = load(table, _CHANGE * samples + lane), load(table, _PREVIOUS * samples + lane)
-    last, square = load(table, _LAST_SQUARE * samples + lane), load(table, _SQUARE * samples + lane)
-    rho = load(table, _PRODUCT * samples + lane) / last
-    rest = one - rho
-    misfit = square - rho * rho * last
-    factor = where_positive(rest * rest * square * spread(table, 0.25) - misfit, rho / rest, zero)
-    factor = where_positive(rho - spread(table, _LEAST_RATIO), factor, zero)
-    factor = where_positive(spread(table, _LARGEST_RATIO) - rho, factor, zero)
-    factor = where_positive(previous - change, factor, zero)
-    factor = where_positive(due, factor, zero)
-    previous = where_positive(due, where_positive(previous - change, change, zero), previous)
-    store(table, _PREVIOUS * samples + lane, previous)
-    if any_positive(factor):
-        for position in range(lane, n_pad * samples, samples):
-            # steps of the other lanes are finite or their lanes are frozen
-            store(x, position, where_positive(factor, multiply_add(factor, load(step, position), load(x, position)), load(x, position)))
 
 
 @njit(nogil=True, cache=True)
@@ -240,7 +63,7 @@ def _all_finite(values, n):
 def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diagonal, x, rhs, gain, table):
     """Bring a sample into a lane. One that is not finite is replaced by zeros, which do no harm; returns False then."""
     finite = _all_finite(b, n) and (not adjoint or _all_finite(d, n)) and (not warm or _all_finite(start, n))
-    for k in range(_N_LANE_ROWS):
+    for k in range(N_LANE_ROWS):
         table[k * samples + lane] = 0
     unit = abs(b[0] * 0)
     for row in range(n):
@@ -253,31 +76,31 @@ def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diago
             gain[position] = d[i] / (1 - d[i] * diagonal[row]) if finite else 0
     if unit == 0:
         unit += 1
-    table[_ACTIVE * samples + lane] = 1
-    table[_UNIT * samples + lane] = unit
-    table[_BOUND * samples + lane] = _MARGIN * tol * unit
-    table[_PREVIOUS * samples + lane] = np.inf
+    table[ACTIVE * samples + lane] = 1
+    table[UNIT * samples + lane] = unit
+    table[BOUND * samples + lane] = _MARGIN * tol * unit
+    table[PREVIOUS * samples + lane] = np.inf
     return finite
 
 
 @njit(nogil=True, cache=True)
 def _judge(table, lane, samples, tol, relative, rounding, max_iter, t, residual, n_iter, status):
     """Write residual and status of a frozen sample. Returns False when it should go on."""
-    scale, change = table[_SCALE * samples + lane], table[_CHANGE * samples + lane]
-    unit = table[_UNIT * samples + lane]
+    scale, change = table[SCALE * samples + lane], table[CHANGE * samples + lane]
+    unit = table[UNIT * samples + lane]
     r = change / scale if relative and scale > 0 else change / unit
-    residual[t], n_iter[t] = r, int(table[_COUNT * samples + lane])
-    limit = table[_LIMIT * samples + lane]
+    residual[t], n_iter[t] = r, int(table[COUNT * samples + lane])
+    limit = table[LIMIT * samples + lane]
     if r <= tol or change <= rounding * scale:
         status[t] = CONVERGED
     elif not change < limit:
         status[t] = DIVERGING
     elif n_iter[t] >= max_iter:
-        status[t] = DIVERGING if change > limit / _GROWTH_LIMIT else MAX_ITER
-    elif table[_BOUND * samples + lane] > _LEAST_MARGIN * tol * unit:
+        status[t] = DIVERGING if change > limit / GROWTH_LIMIT else MAX_ITER
+    elif table[BOUND * samples + lane] > _LEAST_MARGIN * tol * unit:
         # rounding, or d > 1 in an adjoint: ask for a smaller change
-        table[_BOUND * samples + lane] *= 0.25
-        table[_ACTIVE * samples + lane] = 1
+        table[BOUND * samples + lane] *= 0.25
+        table[ACTIVE * samples + lane] = 1
         return False
     else:
         status[t] = MAX_ITER
@@ -303,7 +126,7 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
     x = advance(panel, n_pad * n_pad)
     rhs, step, gain, out = advance(x, size), advance(x, 2 * size), advance(x, 3 * size), advance(x, 4 * size)
     table = advance(out, ROWS * samples)
-    scratch = advance(table, _N_LANE_ROWS * samples)
+    scratch = advance(table, N_LANE_ROWS * samples)
     corner = advance(scratch, 2 * n_lanes)
     diagonal = advance(corner, ROWS * n_pad)
     above, below, slopes = advance(diagonal, n_pad), advance(diagonal, 2 * n_pad), advance(diagonal, 3 * n_pad)
@@ -312,7 +135,7 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
     rounding = 2.2e-16 if b.itemsize == 8 else 1.2e-7  # eps
     accepted = 4 * rounding if adjoint else 0.0
     clear(x, 4 * size)
-    clear(table, _N_LANE_ROWS * samples)
+    clear(table, N_LANE_ROWS * samples)
     b_, d_, start_, x_out_ = address(b), address(d), address(start), address(x_out)
     residual_, n_iter_, status_ = address(residual), address(n_iter), address(status)
     loaded = live = min(N, samples)
@@ -321,14 +144,14 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
                             lane, samples, diagonal, x, rhs, gain, table)
         sample[lane], status_[lane] = lane, MAX_ITER if finite else NOT_FINITE
     while live > 0:
-        _sweep(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, table, out, scratch)
+        sweep(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, table, out, scratch)
         for first in range(0, samples, n_lanes):
-            _freeze(table, first, samples, contraction, relative, rounding, max_iter)
-            _extrapolate(table, first, samples, x, step, n_pad)
-            if not any_positive(load(table, _EVALUATED * samples + first)):
+            freeze(table, first, samples, contraction, relative, rounding, max_iter)
+            extrapolate(table, first, samples, x, step, n_pad)
+            if not any_positive(load(table, EVALUATED * samples + first)):
                 continue
             for lane in range(first, first + n_lanes):
-                if table[_EVALUATED * samples + lane] == 0:
+                if table[EVALUATED * samples + lane] == 0:
                     continue
                 t = sample[lane]
                 finite = status_[t] != NOT_FINITE
@@ -352,7 +175,7 @@ def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, 
     n_lanes = VECTOR_BYTES // b.itemsize
     n_pad = (n + ROWS - 1) // ROWS * ROWS
     width = block_width(n_pad, N, b.itemsize, n_lanes)
-    size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + _N_LANE_ROWS) + 2 * n_lanes + 64
+    size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + N_LANE_ROWS) + 2 * n_lanes + 64
     work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
     _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, width, n_pad, work, integers,
                   x_out, residual, n_iter, status)

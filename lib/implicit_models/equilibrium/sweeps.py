@@ -1,0 +1,195 @@
+"""The sweep itself: one pass over the states of a block, and what decides for every lane whether it goes on.
+
+The table holds one row of per-lane numbers for each name below. A lane is active, then frozen for one more sweep that
+gives its residual, then evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from .blocks import multiply_panel
+from .simd import (ROWS, absolute, any_positive, lanes, load, maximum, multiply_add, nearest_integer, spread, store,
+                   where_positive)  # fmt: skip
+from .vector_math import vector_sigmoid, vector_tanh
+
+PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
+
+_EXTRAPOLATE_EVERY = 4  # sweeps
+_LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
+GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
+# Rows of the table
+(ACTIVE, FROZEN, EVALUATED, CHANGE, LAST_CHANGE, SCALE, PRODUCT, SQUARE, LAST_SQUARE, COUNT, LIMIT, BOUND,
+ PREVIOUS, UNIT, STALLS, N_LANE_ROWS) = range(16)
+
+
+@njit(nogil=True, cache=True)
+def _scalar_phi(v, code):
+    return math.tanh(v) if code == TANH else 1 / (1 + math.exp(-v)) if v > 0 else 1 - 1 / (1 + math.exp(v))
+
+
+@njit(nogil=True, cache=True)
+def _scalar_root(rest, a, code, x):
+    """Root of x = phi(rest + a x), phi = tanh or sigmoid, by Newton kept inside a shrinking bracket."""
+    low, high = (-1.0 if code == TANH else 0.0), 1.0
+    x = min(max(x, low), high)
+    for _ in range(100):
+        value = _scalar_phi(rest + a * x, code)
+        gap = x - value
+        if gap > 0:
+            high = x
+        else:
+            low = x
+        slope = 1 - a * (1 - value * value if code == TANH else value * (1 - value))
+        step = x - gap / slope if slope > 0 else low - 1
+        if not low <= step <= high:
+            step = 0.5 * (low + high)
+        if step == x:
+            break
+        x = step
+    return x
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _piecewise_linear(like, v, above, below):
+    # the sum with 0 turns -0. into 0.
+    return where_positive(v, v * spread(like, above), multiply_add(v, spread(like, below), spread(like, 0.0)))
+
+
+@njit(nogil=True, cache=True)
+def _smooth(like, v, code):
+    return vector_tanh(like, v) if code == TANH else vector_sigmoid(like, v)
+
+
+@njit(nogil=True, cache=True)
+def _smooth_root(rest, old, a, code, scratch):
+    n_lanes = lanes(scratch)
+    store(scratch, 0, rest)
+    store(scratch, n_lanes, old)
+    for lane in range(n_lanes):
+        scratch[lane] = _scalar_root(scratch[lane], a, code, scratch[n_lanes + lane])
+    return load(scratch, 0)
+
+
+@njit(nogil=True, cache=True)
+def sweep(panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch):
+    """One sweep over all states of a block.
+
+    In an active lane `change` becomes the largest change of a state. A frozen lane keeps its states, so that the same
+    sums give its residual, phi(A x + b) - x, in the same place.
+    """
+    n_lanes = lanes(x)
+    samples = width * n_lanes
+    zero = spread(x, 0.0)
+    for lane in range(0, samples, n_lanes):
+        store(table, LAST_CHANGE * samples + lane, load(table, CHANGE * samples + lane))
+        store(table, CHANGE * samples + lane, zero)
+        store(table, SCALE * samples + lane, zero)
+        store(table, LAST_SQUARE * samples + lane, load(table, SQUARE * samples + lane))
+        store(table, SQUARE * samples + lane, zero)
+        store(table, PRODUCT * samples + lane, zero)
+    for row in range(0, n_pad, ROWS):
+        multiply_panel(panel, row, n_pad, x, rhs, out, width)
+        for lane in range(0, samples, n_lanes):
+            active = load(table, ACTIVE * samples + lane)
+            change, scale = load(table, CHANGE * samples + lane), load(table, SCALE * samples + lane)
+            square, product = load(table, SQUARE * samples + lane), load(table, PRODUCT * samples + lane)
+            for r in range(ROWS):
+                i = row + r
+                position = i * samples + lane
+                rest = load(out, r * samples + lane)
+                for q in range(r):
+                    rest = multiply_add(spread(x, corner[i * ROWS + q]), load(x, (row + q) * samples + lane), rest)
+                old = load(x, position)
+                if adjoint:
+                    new = rest * load(gain, position)
+                elif code[i] == PIECEWISE_LINEAR:
+                    new = _piecewise_linear(x, rest, above[i], below[i])
+                elif diagonal[i] == 0:
+                    new = _smooth(x, rest, code[i])
+                else:
+                    new = _smooth_root(rest, old, diagonal[i], code[i], scratch)
+                difference = new - old
+                if diagonal[i] != 0:
+                    value = multiply_add(spread(x, diagonal[i]), old, rest)
+                    if adjoint:  # gain = d / (1 - d A_ii)
+                        d = load(gain, position)
+                        value = value * (d / multiply_add(d, spread(x, diagonal[i]), spread(x, 1.0)))
+                    elif code[i] == PIECEWISE_LINEAR:
+                        value = _piecewise_linear(x, value, 1.0, slope[i])
+                    else:
+                        value = _smooth(x, value, code[i])
+                    difference = where_positive(active, difference, value - old)
+                new = where_positive(active, new, old)
+                store(x, position, new)
+                change = maximum(change, absolute(difference))
+                scale = maximum(scale, absolute(new))
+                square = multiply_add(difference, difference, square)
+                product = multiply_add(difference, load(step, position), product)
+                store(step, position, difference)
+            store(table, CHANGE * samples + lane, change)
+            store(table, SCALE * samples + lane, scale)
+            store(table, SQUARE * samples + lane, square)
+            store(table, PRODUCT * samples + lane, product)
+
+
+@njit(nogil=True, cache=True)
+def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
+    """Freeze the lanes of one register that have converged, diverged or used up their sweeps."""
+    one, zero = spread(table, 1.0), spread(table, 0.0)
+    before, change = load(table, ACTIVE * samples + lane), load(table, CHANGE * samples + lane)
+    count, limit = load(table, COUNT * samples + lane), load(table, LIMIT * samples + lane)
+    limit = where_positive(count, limit, change * spread(table, GROWTH_LIMIT))
+    bound, scale = load(table, BOUND * samples + lane), load(table, SCALE * samples + lane)
+    if relative:
+        bound = bound * scale
+    # Near the last place the change ceases to decrease: each time, a quarter of an eps more is put down to rounding
+    unit_roundoff, last = scale * spread(table, rounding), load(table, LAST_CHANGE * samples + lane)
+    stall = where_positive(unit_roundoff * spread(table, 8.0) - change, where_positive(last - change, zero, where_positive(count, one, zero)), zero)
+    stalls = load(table, STALLS * samples + lane) + stall
+    store(table, STALLS * samples + lane, stalls)
+    bound = maximum(bound, stalls * unit_roundoff * spread(table, 0.25))
+    count = count + where_positive(before, one, zero)
+    # the residual after a sweep is at most contraction times the change; NaN freezes too
+    active = where_positive(multiply_add(spread(table, contraction), change, zero - bound), before, zero)
+    active = where_positive(limit - change, active, zero)
+    active = where_positive(spread(table, max_iter) - count, active, zero)
+    store(table, COUNT * samples + lane, count)
+    store(table, LIMIT * samples + lane, limit)
+    store(table, ACTIVE * samples + lane, active)
+    store(table, EVALUATED * samples + lane, load(table, FROZEN * samples + lane))
+    store(table, FROZEN * samples + lane, before - active)
+
+
+@njit(nogil=True, cache=True)
+def extrapolate(table, lane, samples, x, step, n_pad):
+    """Add the rest of the geometric series, x += rho / (1 - rho) (x_k - x_{k-1}), in the lanes where it has set in.
+
+    The change that follows is |step_k - rho step_{k-1}| / (1 - rho): the step is taken where this is less than half
+    of the present change, and never again in a lane where changes have not decreased since the last one.
+    """
+    one, zero = spread(table, 1.0), spread(table, 0.0)
+    count = load(table, COUNT * samples + lane)
+    quotient = count * spread(table, 1 / _EXTRAPOLATE_EVERY)
+    due = spread(table, 0.5 / _EXTRAPOLATE_EVERY) - absolute(quotient - nearest_integer(quotient))
+    due = where_positive(load(table, ACTIVE * samples + lane), due, zero)
+    if not any_positive(due):
+        return
+    change, previous = load(table, CHANGE * samples + lane), load(table, PREVIOUS * samples + lane)
+    last, square = load(table, LAST_SQUARE * samples + lane), load(table, SQUARE * samples + lane)
+    rho = load(table, PRODUCT * samples + lane) / last
+    rest = one - rho
+    misfit = square - rho * rho * last
+    factor = where_positive(rest * rest * square * spread(table, 0.25) - misfit, rho / rest, zero)
+    factor = where_positive(rho - spread(table, _LEAST_RATIO), factor, zero)
+    factor = where_positive(spread(table, _LARGEST_RATIO) - rho, factor, zero)
+    factor = where_positive(previous - change, factor, zero)
+    factor = where_positive(due, factor, zero)
+    previous = where_positive(due, where_positive(previous - change, change, zero), previous)
+    store(table, PREVIOUS * samples + lane, previous)
+    if any_positive(factor):
+        for position in range(lane, n_pad * samples, samples):
+            # steps of the other lanes are finite or their lanes are frozen
+            store(x, position, where_positive(factor, multiply_add(factor, load(step, position), load(x, position)), load(x, position)))

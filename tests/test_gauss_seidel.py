@@ -273,6 +273,14 @@ def test_loop_gain_above_one_takes_picard_steps():
     assert status.tolist() == [CONVERGED, DIVERGING] and x[0] == 0
 
 
+def test_adjoint_of_a_loop_gain_above_one():
+    """The adjoint is linear: v (1 - d a) = d g has a solution for every d a other than 1."""
+    v, _, n_iter, status = gauss_seidel_adjoint(np.array([[1.5]]), np.array([[1.0], [0.5], [0.0]]), np.full((3, 1), 2.0), 1e-12, 50)
+    np.testing.assert_allclose(v, [[2 / -0.5], [1 / 0.25], [0]])
+    assert (status == CONVERGED).all() and (n_iter == 1).all()
+    assert gauss_seidel_adjoint(np.array([[0.5]]), np.array([[2.0]]), np.ones((1, 1)), 1e-12, 50)[3] == DIVERGING
+
+
 def test_large_inputs_in_single_precision():
     A, b = random_problem(20, 64, np.float32, seed=6)
     x, residual, _, status = solve(A, 1e6 * b)

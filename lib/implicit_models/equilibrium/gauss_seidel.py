@@ -36,9 +36,7 @@ def _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, d
     for row in range(n):
         i = n - 1 - row if reverse else row
         a = A[i, i]
-        if adjoint:
-            picard[row] = a >= 1
-        else:
+        if not adjoint:
             codes[row], slopes[row] = code[i], slope[i]
             picard[row] = a >= (4 if code[i] == SIGMOID else 1) or (code[i] == PIECEWISE_LINEAR and slope[i] * a >= 1)
             if code[i] == PIECEWISE_LINEAR:
@@ -59,7 +57,7 @@ def _all_finite(values, n):
     return finite
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")  # 1 - d A_ii = 0 is singular: infinite, and reported as diverging
 def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diagonal, x, rhs, gain, table):
     """Bring a sample into a lane. One that is not finite is replaced by zeros, which do no harm; returns False then."""
     finite = _all_finite(b, n) and (not adjoint or _all_finite(d, n)) and (not warm or _all_finite(start, n))

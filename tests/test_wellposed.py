@@ -207,6 +207,23 @@ def test_deep_strictly_triangular_states_are_certified_in_any_storage():
         assert cert.kind in ("pf", "triangular") and cert.lambda_pf == 0 and cert.margin > 0
 
 
+def test_a_large_sparse_network_is_certified_and_rescaled_without_fill_in():
+    rng = np.random.default_rng(0)
+    width, depth = 4000, 5
+    W = sp.random_array((width, width), density=20 / width, rng=rng)
+    A = sp.csr_array(sp.kron(sp.csr_array(np.eye(depth, k=1)), W))
+    cert = certificate(A)
+    assert cert.kind == "pf" and cert.lambda_pf == 0
+    assert np.all(abs(A) @ cert.s <= (1 - cert.margin) * cert.s)
+    A2, _, _, s = rescale(A, np.ones((A.shape[0], 1)), np.ones((1, A.shape[0])), kappa=0.9)
+    expected = forward = np.ones(width)  # the absolute network, layer by layer from the last block up
+    for _ in range(depth - 1):
+        forward = 1 + abs(W) @ forward / 0.9
+        expected = np.concatenate([forward, expected])
+    np.testing.assert_allclose(s, expected, rtol=1e-12)
+    assert abs(A2).sum(1).max() <= 0.9
+
+
 def test_certificate_and_eigenvalue_bad_input():
     with pytest.raises(ValueError, match=r"\(2, 3\)"):
         certificate(np.ones((2, 3)))

@@ -98,6 +98,26 @@ def spectral_radius(N: np.ndarray | sp.csr_array) -> float:
     return radius
 
 
+def shifted_solve(M: np.ndarray | sp.csr_array, t: float, steps: int = 1000) -> np.ndarray:
+    """s = (t I - M)^-1 1 for M with a non-negative off-diagonal part.
+
+    Sparse: Jacobi steps from below, exact after as many as a feed-forward network has layers (a factorisation would
+    fill in); SuperLU if they do not settle. s may come out negative or infinite when t is not above the spectrum of M.
+    """
+    n = M.shape[0]
+    if not sp.issparse(M):
+        return np.linalg.solve(t * np.eye(n) - M, np.ones(n))
+    d = t - M.diagonal()
+    off = sp.csr_array(M - sp.diags_array(M.diagonal()))
+    s = 1 / d
+    for _ in range(steps):
+        new = (1 + off @ s) / d
+        if not np.all(np.isfinite(new)) or np.all(np.abs(new - s) <= 1e-15 * np.abs(new)):
+            return new
+        s = new
+    return splu((t * sp.eye_array(n) - M).tocsc()).solve(np.ones(n))
+
+
 def perron_frobenius(A: Any) -> float:
     """Perron-Frobenius eigenvalue of |A|, as a certified upper bound.
 

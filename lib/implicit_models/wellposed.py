@@ -21,10 +21,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from jaxtyping import Float
-from scipy.sparse.linalg import splu
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
-from implicit_models.perron import DENSE_LIMIT, perron_frobenius, spectral_radius, square_matrix
+from implicit_models.perron import DENSE_LIMIT, perron_frobenius, shifted_solve, spectral_radius, square_matrix
 from implicit_models.projection import project_rows, project_rows_
 
 __all__ = ["Certificate", "certificate", "perron_frobenius", "project_rows", "project_rows_", "rescale"]
@@ -98,10 +97,7 @@ def _comparison_vector(M: np.ndarray | sp.csr_array, radius: float) -> tuple[np.
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a singular factor shows as a vector that fails the test below
-                if sp.issparse(M):
-                    s = splu((t * sp.eye_array(n) - M).tocsc()).solve(np.ones(n))
-                else:
-                    s = np.linalg.solve(t * np.eye(n) - M, np.ones(n))
+                s = shifted_solve(M, t)
                 ratio = (M @ s) / s
         except (RuntimeError, np.linalg.LinAlgError):
             continue
@@ -200,11 +196,7 @@ def rescale(A: Any, B: Any, C: Any, *, kappa: float = 1.0) -> tuple[Any, Any, An
     radius = spectral_radius(abs(a))
     if not (np.isfinite(kappa) and kappa > radius):
         raise ValueError(f"kappa must exceed lambda_PF(|A|) = {radius:.6g}, got {kappa}")
-    M = abs(a) / kappa
-    if sp.issparse(M):
-        s = splu((sp.eye_array(n) - M).tocsc()).solve(np.ones(n))
-    else:
-        s = np.linalg.solve(np.eye(n) - M, np.ones(n))
+    s = shifted_solve(abs(a) / kappa, 1.0)
     if not (np.all(np.isfinite(s)) and np.all(s > 0)):
         raise ValueError("the rescaling vector is not finite in float64: A is too badly scaled to be rescaled")
 

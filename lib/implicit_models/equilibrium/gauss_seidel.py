@@ -17,10 +17,13 @@ import numpy as np
 from jaxtyping import Float, Int8, Int32
 from numba import njit
 
+from . import kernel_cache
 from .blocks import aligned, block_width, clear, pack
 from .simd import ROWS, VECTOR_BYTES, address, advance, any_positive, lanes, load
 from .sweeps import (ACTIVE, BOUND, CHANGE, COUNT, EVALUATED, GROWTH_LIMIT, LIMIT, N_LANE_ROWS, PIECEWISE_LINEAR, PREVIOUS, SCALE,
                      SIGMOID, UNIT, extrapolate, freeze, sweep)  # fmt: skip
+
+kernel_cache.drop_stale()
 
 CONVERGED, MAX_ITER, DIVERGING, NOT_FINITE, SINGULAR = 0, 1, 2, 3, 4
 

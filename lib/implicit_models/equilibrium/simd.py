@@ -2,9 +2,6 @@
 
 Numba's own vectoriser spills the accumulators of a blocked matrix product to memory; values of this type stay in
 registers. LLVM splits a vector that is wider than the machine's registers, so that every kernel runs on every CPU.
-
-Numba's disk cache notices a change of the file that holds a kernel, not of the files the kernel calls: after editing
-this one, blocks.py, sweeps.py or vector_math.py, delete the __pycache__ beside it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from torch import Tensor
 from implicit_models.activations import Activation
 from implicit_models.equilibrium import compiled
 from implicit_models.equilibrium.anderson import anderson
-from implicit_models.equilibrium.convergence import CONVERGED, MAX_ITER, NOT_FINITE, SINGULAR, row_max
+from implicit_models.equilibrium.convergence import CONVERGED, MAX_ITER, SINGULAR, row_max
 from implicit_models.equilibrium.picard import AdjointMap, mark_not_finite, mask_not_finite, picard
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.solve import (
@@ -21,6 +21,7 @@ from implicit_models.equilibrium.solve import (
     Solution,
     damping_of,
     improve,
+    slow_samples,
 )
 from implicit_models.equilibrium.triangular import TriangularPlan, substitute_adjoint
 from implicit_models.matrices import product, transposed_product
@@ -92,7 +93,7 @@ def solve_adjoint(
         budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if direct else s.max_iter
         found = Solution.of(compiled.solve_adjoint(method, A, slopes, g, s.tol, budget), method)
         if found.failed and direct:
-            rows = torch.nonzero((found.status != CONVERGED) & (found.status != NOT_FINITE)).flatten()
+            rows = slow_samples(found, budget)
             if rows.numel():
                 improve(found[:4], rows, _direct(A, slopes[rows], g[rows], s.tol))
                 found = Solution.of(found[:4], method)

@@ -18,7 +18,7 @@ from implicit_models.activations import Activation
 from implicit_models.equilibrium import gauss_seidel as gs
 from implicit_models.equilibrium import newton as nt
 
-ROWS_PER_THREAD = 64  # a multiple of the kernels' blocks of samples
+ROWS_PER_THREAD = 192  # a block holds up to 64 samples and refills its lanes
 WORK_PER_THREAD = 2_000_000  # multiply-adds per sweep below which a thread costs more than it saves
 
 
@@ -53,6 +53,9 @@ def _numpy(t: Tensor) -> np.ndarray:
 def _split(kernel: Callable[..., tuple], rows: tuple[np.ndarray | None, ...], work: int) -> tuple[Tensor, ...]:
     """Run kernel(*rows) on slices of the batch and join the results."""
     N = rows[0].shape[0]
+    if N == 0:  # nothing to compile blocks for
+        empty = np.empty(0, rows[0].dtype)
+        return tuple(map(torch.from_numpy, (rows[0].copy(), empty, np.empty(0, np.int32), np.empty(0, np.int8))))
     threads = 1
     if N >= 2 * ROWS_PER_THREAD and work >= WORK_PER_THREAD:
         threads = min(torch.get_num_threads(), N // ROWS_PER_THREAD, 1 + work // WORK_PER_THREAD)

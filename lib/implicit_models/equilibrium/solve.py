@@ -8,7 +8,6 @@ The automatic choice:
     dense on the CPU            Gauss-Seidel: compiled, the diagonal in closed form, extrapolated; a piecewise-linear
                                 sample that is still slow goes on to Newton from its iterate (small states), which
                                 needs the activation pattern only
-    a large contraction         Picard by matrix products
 
 Source: Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
 """
@@ -28,8 +27,9 @@ from implicit_models.equilibrium import compiled
 from implicit_models.equilibrium.anderson import anderson
 from implicit_models.equilibrium.convergence import (
     CONVERGED,
+    DIVERGED,
     MAX_ITER,
-    NOT_FINITE,
+    SINGULAR,
     STATUS_TEXT,
     SolveStatistics,
     equilibrium_residual,
@@ -42,9 +42,8 @@ from implicit_models.equilibrium.triangular import TriangularPlan, substitute, t
 from implicit_models.matrices import diagonal
 
 NEWTON_UP_TO = 256  # states: above, one factorisation per sample costs more than the sweeps it saves
-PICARD_FROM = 1500  # states: above, matrix products beat the sweeps
 NOT_AN_IMAGE = ("anderson", "damped_picard")  # their x is a mixture, not phi of something: slopes need z, not x
-SWEEPS_BEFORE_NEWTON = 200  # iterations before Newton takes over a piecewise-linear sample
+SWEEPS_BEFORE_NEWTON = 60  # random A takes about 15, stiff A about 40
 NEWTON_STEPS = 40
 
 
@@ -124,15 +123,6 @@ def check_finite(A: Tensor) -> None:
         raise ValueError(f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}")
 
 
-def _first_method(A: Tensor, act: Activation) -> str:
-    """The automatic method for dense A on a supported device."""
-    if A.shape[0] < PICARD_FROM:
-        return "gauss_seidel"
-    M = A.detach()
-    contraction = float(M.abs().sum(1).max()) < 1 and bool(M.tril(-1).any()) and bool(M.triu(1).any())
-    return "picard" if contraction else "gauss_seidel"
-
-
 def damping_of(A: Tensor, act: Activation) -> Tensor | None:
     """Step sizes that a negative self-loop needs, None when plain Picard is safe or nothing would change."""
     gamma = torch.as_tensor(act.lipschitz.copy(), dtype=A.dtype, device=A.device)
@@ -199,18 +189,15 @@ def solve_state(
             return _iterate("picard", A, b, act, x0, s, s.max_iter, damped=True)
         return _substituted(plan, A, b, act, s)
 
-    method = _first_method(A, act)
+    method = "gauss_seidel"
     budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if _newton_helps(A, act) else s.max_iter
-    if method == "picard":
-        found = _iterate("picard", A, b, act, x0, s, budget, damped=False)
-    else:
-        found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
+    found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
     if found.failed:
         check_finite(A)
     if not found.failed or budget == s.max_iter:
         return found
     for second in ("newton", "gauss_seidel"):  # should Newton go round in circles, sweeps have the last word
-        rows = torch.nonzero((found.status != CONVERGED) & (found.status != NOT_FINITE)).flatten()
+        rows = slow_samples(found, budget)
         if not rows.numel():
             break
         start = found.x[rows] if bool(torch.isfinite(found.x[rows]).all()) else None
@@ -219,6 +206,12 @@ def solve_state(
         if second == "newton" and 2 * rows.numel() > b.shape[0]:
             method = "newton"  # most samples were slow: the adjoint is best solved directly as well
     return Solution.of(found[:4], method)
+
+
+def slow_samples(found: Solution, budget: int) -> Tensor:
+    """Samples that more work may solve: not those with bad input, nor those that rounding stopped before the budget."""
+    worth = (found.status == MAX_ITER) & (found.n_iter >= budget) | (found.status == DIVERGED) | (found.status == SINGULAR)
+    return torch.nonzero(worth).flatten()
 
 
 def _newton_helps(A: Tensor, act: Activation) -> bool:

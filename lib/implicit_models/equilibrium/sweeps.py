@@ -27,14 +27,14 @@ GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for div
 
 @njit(nogil=True, cache=True)
 def _scalar_phi(v, code):
-    return math.tanh(v) if code == TANH else 1 / (1 + math.exp(-v)) if v > 0 else 1 - 1 / (1 + math.exp(v))
+    return math.tanh(v) if code == TANH else 1 / (1 + math.exp(-v)) if v > 0 else math.exp(v) / (1 + math.exp(v))
 
 
 @njit(nogil=True, cache=True)
 def _scalar_root(rest, a, code, x):
     """Root of x = phi(rest + a x), phi = tanh or sigmoid, by Newton kept inside a shrinking bracket."""
     low, high = (-1.0 if code == TANH else 0.0), 1.0
-    x = min(max(x, low), high)
+    x, before = min(max(x, low), high), math.inf
     for _ in range(100):
         value = _scalar_phi(rest + a * x, code)
         gap = x - value
@@ -44,8 +44,9 @@ def _scalar_root(rest, a, code, x):
             low = x
         slope = 1 - a * (1 - value * value if code == TANH else value * (1 - value))
         step = x - gap / slope if slope > 0 else low - 1
-        if not low <= step <= high:
+        if not (low <= step <= high and abs(gap) <= 0.5 * before):  # steps may go round in circles
             step = 0.5 * (low + high)
+        before = abs(gap)
         if step == x:
             break
         x = step

@@ -74,6 +74,67 @@ def test_projection_ties_zeros_and_empty():
     assert np.abs(P).sum() <= 0.95
 
 
+def _both_ways(A, kappa):
+    """The differentiable projection and the one in place, which take ways of their own."""
+    return project_rows(A, kappa), project_rows_(A.clone(), kappa)
+
+
+@pytest.mark.parametrize(
+    ("row", "kappa", "expected"),
+    [
+        ([1e17] * 3, 0.95, [0.95 / 3] * 3),
+        ([1e8, 1e8], 0.95, [0.475, 0.475]),
+        ([1e5, 1e5 - 0.0078125, 0.5, 0.0], 0.95, [0.47890625, 0.47109375, 0.0, 0.0]),
+        ([3e38, -3e38, 1.0], 0.95, [0.475, -0.475, 0.0]),
+        ([2.0, 1.0], 1e-40, [1e-40, 0.0]),
+    ],
+)
+def test_projection_of_rows_of_any_size(row, kappa, expected):
+    for P in _both_ways(torch.tensor([row]), kappa):
+        np.testing.assert_allclose(P[0], expected, rtol=1e-6 if kappa > 1e-30 else 1e-4)
+        assert P.double().abs().sum() <= kappa
+    for P in _both_ways(torch.tensor([row], dtype=torch.float64) * 1e200, kappa):  # sums beyond float64 too
+        assert P.abs().sum() <= kappa and float(P.abs().sum()) == pytest.approx(kappa, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_projection_is_exact_up_to_the_rounding_of_the_dtype(dtype, scale):
+    A = (torch.randn(8, 300, generator=torch.Generator().manual_seed(0)) * scale).to(dtype)
+    for P in _both_ways(A, 0.95):
+        assert P.dtype == dtype and (P.double().abs().sum(1) <= 0.95).all()
+        for row, projected in zip(A.double().numpy(), P.double().numpy(), strict=True):
+            top = np.abs(row).max()  # bisection on what is left of the largest: exact
+            shifted = np.maximum(np.abs(row) - top + 1, 0)
+            expected = np.sign(row) * np.abs(_threshold_by_bisection(shifted, 0.95))
+            np.testing.assert_allclose(projected, expected, atol=(6 if dtype == torch.float32 else 1) * torch.finfo(dtype).eps)
+
+
+def test_projection_in_place_between_forward_and_backward_is_an_error():
+    A = torch.full((2, 2), 0.3, requires_grad=True)
+    loss = (A * A).sum()
+    project_rows_(A, 0.95)  # nothing to change: the graph stays valid
+    loss.backward()
+    np.testing.assert_allclose(A.grad, 2 * A.detach())
+    loss = (A * A).sum()
+    project_rows_(A, 0.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_projection_in_place_of_numpy_arrays():
+    A = np.array([[2.0, 1.0], [0.1, 0.1], [3.0, 3.0]], dtype=np.float32)
+    view = A[::-1]  # torch takes no negative strides
+    assert project_rows_(view, 0.9) is view
+    np.testing.assert_allclose(A, [[0.9, 0], [0.1, 0.1], [0.45, 0.45]], rtol=1e-6)
+    A[0] = 5
+    A.setflags(write=False)
+    with pytest.raises(ValueError, match="read-only"):
+        project_rows_(A, 0.9)
+    assert (A[0] == 5).all()
+    np.testing.assert_allclose(project_rows(A, 0.9)[0], [0.45, 0.45], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("A", "kappa", "error", "match"),
     [

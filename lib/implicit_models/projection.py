@@ -27,40 +27,52 @@ def _check(A: Tensor | np.ndarray, kappa: float) -> None:
         raise ValueError(f"kappa must be a positive number, got {kappa}")
 
 
+def _wide(T: Tensor) -> torch.dtype:
+    return torch.float32 if T.device.type == "mps" else torch.float64  # that device has no float64
+
+
 def _rows_outside(A: Tensor, kappa: float) -> Tensor | None:
     """Boolean mask of the rows outside the ball, or None when there is none."""
-    norm = A.abs().sum(1)
+    norm = A.abs().sum(1, dtype=_wide(A))
     if norm.numel() == 0:
         return None
     largest = float(norm.max())
     if largest <= kappa:
         return None
-    if not math.isfinite(largest):
-        rows = torch.nonzero(~torch.isfinite(norm)).flatten().tolist()
-        raise ValueError(f"A has values that are not finite in rows {rows[:10]}")
+    if not math.isfinite(largest):  # or a sum of finite numbers that overflows
+        finite = torch.isfinite(A).all(1)
+        if not bool(finite.all()):
+            rows = torch.nonzero(~finite).flatten().tolist()
+            raise ValueError(f"A has values that are not finite in rows {rows[:10]}")
     return norm > kappa
 
 
+def _target(kappa: float, dtype: torch.dtype, m: int) -> float:
+    """Radius aimed at: so far inside that rounding m values to dtype, and adding them in it, cannot lead out of the ball."""
+    info = torch.finfo(dtype)
+    ulps = 4 if info.bits >= 32 else 0.5  # sums in half precision are nobody's measure: the rounding of the values alone
+    return max(kappa * (1 - ulps * info.eps) - 0.5 * m * info.smallest_normal * info.eps, 0.0)
+
+
 def _project(R: Tensor, kappa: float) -> Tensor:
-    """Projection of rows that all lie outside: sign(a) max(|a| - theta, 0), theta differentiable in the support."""
-    a = R.abs()
+    """Projection of rows that all lie outside: sign(a) max(|a| - theta, 0), theta differentiable in the support.
+
+    All magnitudes are taken from the largest of their row: the differences are exact where they matter, however large the
+    row, and what lies 2 kappa or more below the largest is outside the support in any case.
+    """
+    target = _target(kappa, R.dtype, R.shape[1])
+    W = R.to(_wide(R))
     with torch.no_grad():
-        # the target is a few ulps inside, so that the sums of a projected row cannot round to above kappa
-        target = kappa * (1 - 4 * torch.finfo(R.dtype).eps)
-        u = a.sort(dim=1, descending=True).values
-        excess = u.cumsum(1) - target
-        rank = torch.arange(1, R.shape[1] + 1, dtype=R.dtype, device=R.device)
-        count = (u * rank > excess).sum(1, keepdim=True)
-        threshold = excess.gather(1, count - 1) / count
-        support = a > threshold
-    theta = ((a * support).sum(1, keepdim=True) - target) / support.sum(1, keepdim=True)
-    out = torch.where(support, R - R.sign() * theta, torch.zeros_like(R))
-    with torch.no_grad():
-        norm = out.abs().sum(1, keepdim=True)
-        over = norm > kappa
-    if over.any():  # long rows in single precision: take the rounding of the threshold back
-        out = torch.where(over, out * (kappa / norm * (1 - 4 * torch.finfo(R.dtype).eps)), out)
-    return out
+        top = W.abs().amax(1, keepdim=True)
+        u = (W.abs() - top).clamp_min(-2 * kappa)
+        v = u.sort(dim=1, descending=True).values
+        excess = v.cumsum(1) - target
+        rank = torch.arange(1, R.shape[1] + 1, dtype=W.dtype, device=R.device)
+        count = (v * rank > excess).sum(1, keepdim=True).clamp_min(1)
+        support = u > excess.gather(1, count - 1) / count
+    a = torch.where(support, W.abs() - top, 0)
+    theta = (a.sum(1, keepdim=True) - target) / support.sum(1, keepdim=True).clamp_min(1)
+    return torch.where(support, W.sign() * (a - theta), 0).to(R.dtype)
 
 
 @overload
@@ -72,7 +84,8 @@ def project_rows(A, kappa):
 
     Mathematics: argmin ||W - A||_F subject to sum_j |W_ij| <= kappa: w = sign(a) max(|a| - theta, 0), where
     theta >= 0 makes the l1 norm kappa. Rows inside are returned bit for bit. Differentiable: on its support S a
-    projected row has the Jacobian I - sigma sigma' / |S| with sigma = sign(a_S), and 0 elsewhere.
+    projected row has the Jacobian I - sigma sigma' / |S| with sigma = sign(a_S), and 0 elsewhere. Computed in float64 for
+    every dtype, then rounded; the l1 norm of what is returned, summed in float64, never exceeds kappa.
 
     Args:
         A: (n, m) torch tensor or NumPy array, floating.
@@ -84,7 +97,7 @@ def project_rows(A, kappa):
     """
     _check(A, kappa)
     if isinstance(A, np.ndarray):
-        return project_rows(torch.from_numpy(np.ascontiguousarray(A)), kappa).numpy()
+        return project_rows(torch.from_numpy(np.array(A, order="C")), kappa).numpy()
     outside = _rows_outside(A.detach(), kappa)
     if outside is None:
         return A.clone()
@@ -92,35 +105,48 @@ def project_rows(A, kappa):
     return A.index_copy(0, rows, _project(A[rows], kappa))
 
 
-def _project_array(R: np.ndarray, kappa: float) -> np.ndarray:
-    """The same projection without a graph, in float64 throughout: a few NumPy calls, for the step of an optimiser."""
-    a = np.abs(R.astype(np.float64))
-    inside = 1 - 4 * float(np.finfo(R.dtype).eps)
-    target = kappa * inside
+def _project_array(R: np.ndarray, target: float) -> np.ndarray:
+    """The same projection of float64 rows without a graph: a few NumPy calls, for the step of an optimiser."""
+    a = np.abs(R)
+    a -= a.max(axis=1, keepdims=True)
+    np.maximum(a, -2 * target, out=a)
     u = np.sort(a, axis=1)[:, ::-1]
     excess = np.cumsum(u, axis=1) - target
-    count = np.count_nonzero(u * np.arange(1, u.shape[1] + 1) > excess, axis=1)
+    count = np.maximum(np.count_nonzero(u * np.arange(1, u.shape[1] + 1) > excess, axis=1), 1)
     a = np.maximum(a - (excess[np.arange(len(u)), count - 1] / count)[:, None], 0)
     # the running sum rounds: what is left of it is a factor next to 1
-    a *= (target / a.sum(axis=1))[:, None]
-    return np.copysign(a, R).astype(R.dtype)
+    total = a.sum(axis=1)
+    a *= (target / np.where(total > 0, total, 1))[:, None]
+    return np.copysign(a, R)
 
 
 def project_rows_(A: Float[Tensor, "n m"] | Float[np.ndarray, "n m"], kappa: float):
     """`project_rows` in place, outside autograd; only rows outside the ball are written. Returns A.
 
-    Raises: as `project_rows`.
+    A tensor that a graph still needs for its backward pass is marked as modified where a row changes, as by any operation in
+    place: that backward pass then raises.
+
+    Raises: as `project_rows`; ValueError for a NumPy array that is read-only.
     """
     _check(A, kappa)
+    if isinstance(A, np.ndarray):
+        if not A.flags.writeable:
+            raise ValueError("A is a read-only array and cannot be projected in place: use project_rows")
+        T = torch.from_numpy(np.array(A, order="C"))
+        outside = _rows_outside(T, kappa)
+        if outside is not None:
+            A[outside.numpy()] = project_rows_(T, kappa).numpy()[outside.numpy()]
+        return A
     with torch.no_grad():
-        T = torch.from_numpy(A) if isinstance(A, np.ndarray) else A.detach()
+        T = A.detach()
         outside = _rows_outside(T, kappa)
         if outside is None:
             return A
-        if T.device.type == "cpu" and T.dtype in (torch.float32, torch.float64):
-            array, rows = T.numpy(), np.flatnonzero(outside.numpy())
-            array[rows] = _project_array(array[rows], kappa)
+        rows = torch.nonzero(outside).flatten()
+        if T.device.type == "cpu":
+            target = _target(kappa, T.dtype, T.shape[1])
+            new = torch.from_numpy(_project_array(T[rows].double().numpy(), target)).to(T.dtype)
         else:
-            rows = torch.nonzero(outside).flatten()
-            T[rows] = _project(T[rows], kappa)
+            new = _project(T[rows], kappa)
+        T.index_copy_(0, rows, new)  # a write of torch's own: it counts the version that autograd compares
     return A

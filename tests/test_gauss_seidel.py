@@ -343,3 +343,29 @@ def test_bad_start():
     A, b = random_problem(3, 4, np.float64)
     with pytest.raises(ValueError, match=r"x0 must have .* got shape \(2, 3\)"):
         solve(A, b, x0=b[:2].copy())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("n", [1, 3, 8, 9])
+def test_a_matrix_that_is_not_finite_is_refused(n, name, dtype):
+    for value, position in ((np.nan, (0, n - 1)), (np.inf, (n - 1, 0)), (-np.inf, (n // 2, n // 2))):
+        A, b = np.zeros((n, n), dtype), np.ones((2, n), dtype)
+        A[position] = value
+        with pytest.raises(ValueError, match=f"A has values that are not finite: 1 of {n * n}"):
+            solve(A, b, name)
+        with pytest.raises(ValueError, match=f"A has values that are not finite: 1 of {n * n}"):
+            gauss_seidel_adjoint(A, b, b, 1e-6, 10)
+
+
+def test_no_samples():
+    A, b = random_problem(3, 4, np.float32)
+    for found in (solve(A, b[:0]), gauss_seidel_adjoint(A, b[:0], b[:0], 1e-6, 10)):
+        assert [f.shape for f in found] == [(0, 3), (0,), (0,), (0,)] and found[0].dtype == np.float32
+
+
+def test_an_infinite_adjoint_is_not_converged():
+    A = np.full((2, 2), 3.0, np.float32)
+    np.fill_diagonal(A, 0)
+    v, _, _, status = gauss_seidel_adjoint(A, np.ones((1, 2), np.float32), np.full((1, 2), 1e38, np.float32), 1e-6, 500)
+    assert status[0] != CONVERGED

@@ -160,3 +160,18 @@ def test_agrees_with_gauss_seidel(n, N, kappa, slope, seed):
     x, _, _, status = solve(A, b, slope)
     np.testing.assert_allclose(x, solve(A, b, slope, kernel=gauss_seidel, max_iter=5000)[0], atol=1e-9)
     assert (status == CONVERGED).all()
+
+
+def test_a_matrix_that_is_not_finite_is_refused():
+    A, b = np.zeros((3, 3)), np.array([[1.0, -1.0, 1.0]])
+    A[1, 1] = np.nan  # in a row that drops out of the linear system
+    with pytest.raises(ValueError, match="A has values that are not finite: 1 of 9"):
+        newton(A, b, np.zeros(3, np.int8), np.zeros(3), None, 1e-6, True, 10)
+    with pytest.raises(ValueError, match="A has values that are not finite: 1 of 9"):
+        newton_adjoint(A, np.array([[1.0, 0.0, 1.0]]), b)
+
+
+def test_no_samples():
+    none = np.zeros((0, 2))
+    for found in (newton(np.eye(2), none, np.zeros(2, np.int8), np.zeros(2), None, 1e-6, True, 10), newton_adjoint(np.eye(2), none, none)):
+        assert [f.shape for f in found] == [(0, 2), (0,), (0,), (0,)]

@@ -61,6 +61,16 @@ def pack(A, transpose, reverse, picard, n_pad, panel, corner):
     return largest
 
 
+@njit(nogil=True, cache=True)
+def all_finite(A):
+    """Whether no entry of a matrix is NaN or infinite."""
+    finite = True
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            finite &= A[i, j] - A[i, j] == 0
+    return finite
+
+
 @njit(nogil=True, cache=True, forceinline=True)
 def multiply_panel(panel, row, n_pad, x, bias, out, width):
     """out = bias[row : row + ROWS] + panel @ x for the panel that starts at `row`."""

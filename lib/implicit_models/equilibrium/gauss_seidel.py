@@ -18,10 +18,10 @@ from jaxtyping import Float, Int8, Int32
 from numba import njit
 
 from . import kernel_cache
-from .blocks import aligned, block_width, clear, pack
+from .blocks import aligned, all_finite, block_width, clear, pack
 from .simd import ROWS, VECTOR_BYTES, address, advance, any_positive, lanes, load
 from .sweeps import (ACTIVE, BOUND, CHANGE, COUNT, EVALUATED, GROWTH_LIMIT, LIMIT, N_LANE_ROWS, PIECEWISE_LINEAR, PREVIOUS, SCALE,
-                     SIGMOID, UNIT, extrapolate, freeze, sweep)  # fmt: skip
+                     SIGMOID, SQUARE, UNIT, extrapolate, freeze, sweep)  # fmt: skip
 
 kernel_cache.drop_stale()
 
@@ -88,11 +88,13 @@ def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diago
 def _judge(table, lane, samples, tol, relative, rounding, max_iter, t, residual, n_iter, status):
     """Write residual and status of a frozen sample. Returns False when it should go on."""
     scale, change = table[SCALE * samples + lane], table[CHANGE * samples + lane]
+    if math.isnan(table[SQUARE * samples + lane]):  # a maximum may pass over a NaN, a sum cannot
+        change = np.nan
     unit = table[UNIT * samples + lane]
     r = change / scale if relative and scale > 0 else change / unit
     residual[t], n_iter[t] = r, int(table[COUNT * samples + lane])
     limit = table[LIMIT * samples + lane]
-    if r <= tol or change <= rounding * scale:
+    if math.isfinite(change) and (r <= tol or change <= rounding * scale):
         status[t] = CONVERGED
     elif not change < limit:
         status[t] = DIVERGING
@@ -172,6 +174,9 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
 
 @njit(nogil=True, cache=True)
 def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, x_out, residual, n_iter, status):
+    """Solve every row of b. Returns False, with nothing written, when A is not finite."""
+    if not all_finite(A):
+        return False
     N, n = b.shape
     n_lanes = VECTOR_BYTES // b.itemsize
     n_pad = (n + ROWS - 1) // ROWS * ROWS
@@ -180,6 +185,7 @@ def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, 
     work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
     _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, width, n_pad, work, integers,
                   x_out, residual, n_iter, status)
+    return True
 
 
 @njit(nogil=True, cache=True)
@@ -215,6 +221,10 @@ def check_arrays(A: np.ndarray, **others: np.ndarray | None) -> None:
             raise ValueError(f"{name} must be C-contiguous, got strides {array.strides}")
 
 
+def raise_not_finite(A: np.ndarray) -> None:
+    raise ValueError(f"A has values that are not finite: {int(np.count_nonzero(~np.isfinite(A)))} of {A.size}")
+
+
 def empty_result(like: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     N = like.shape[0]
     return np.empty_like(like), np.empty(N, like.dtype), np.empty(N, np.int32), np.empty(N, np.int8)
@@ -237,13 +247,15 @@ def gauss_seidel(
         reverse: sweep from the last state to the first; None: where A is upper triangular (one sweep solves it).
     Returns: x (N, n); residual (N,) of that x; n_iter (N,), sweeps; status (N,): 0 converged, 1 not within max_iter
         sweeps or stopped by rounding, 2 diverging, 3 b or x0 not finite (x and residual are NaN).
-    Raises: ValueError, TypeError for shapes, types or layouts that do not fit.
+    Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
     Source: Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for sweeps.
     """
     check_arrays(A, b=b, x0=x0)
     found = empty_result(b)
     reverse = sweeps_in_reverse(A) if reverse is None else bool(reverse)
-    _solve(A, False, b, b, code, param, b if x0 is None else x0, x0 is not None, float(tol), bool(relative), int(max_iter), reverse, *found)
+    warm, start = x0 is not None, b if x0 is None else x0
+    if len(b) and not _solve(A, False, b, b, code, param, start, warm, float(tol), bool(relative), int(max_iter), reverse, *found):
+        raise_not_finite(A)
     return found
 
 
@@ -263,13 +275,14 @@ def gauss_seidel_adjoint(
         A: (n, n). d, g: (N, n).
         max_iter, reverse: as in `gauss_seidel`, for A^T.
     Returns: v (N, n), residual (N,) relative to max|g| (absolute where g = 0), n_iter (N,), status (N,) as in `gauss_seidel`.
-    Raises: ValueError, TypeError for shapes, types or layouts that do not fit.
+    Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
     Source: Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
     found = empty_result(g)
     reverse = sweeps_in_reverse(A.T) if reverse is None else bool(reverse)
-    _solve(A, True, g, d, *_NO_CODE[A.dtype], g, False, float(tol), False, int(max_iter), reverse, *found)
+    if len(g) and not _solve(A, True, g, d, *_NO_CODE[A.dtype], g, False, float(tol), False, int(max_iter), reverse, *found):
+        raise_not_finite(A)
     return found
 
 

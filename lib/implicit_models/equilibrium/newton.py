@@ -13,7 +13,10 @@ import numpy as np
 from jaxtyping import Float, Int8, Int32
 from numba import njit
 
-from .gauss_seidel import CONVERGED, DIVERGING, MAX_ITER, NOT_FINITE, SINGULAR, check_arrays, empty_result
+from .blocks import all_finite
+from .gauss_seidel import (
+    CONVERGED, DIVERGING, MAX_ITER, NOT_FINITE, SINGULAR, check_arrays, empty_result, raise_not_finite,
+)  # fmt: skip
 
 CYCLE = 8  # linear solves after which a sweep is put in: patterns that come back are rare, and this ends them
 
@@ -209,13 +212,15 @@ def newton(
         max_iter: linear solves per sample.
     Returns: x (N, n); residual (N,) of that x; n_iter (N,), linear solves; status (N,): 0 converged, 1 not within max_iter
         or stopped by rounding, 2 not finite on the way, 3 b or x0 not finite, 4 singular system.
-    Raises: ValueError for another activation; ValueError, TypeError for shapes, types or layouts that do not fit.
+    Raises: ValueError for another activation; ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
     Source: Hintermueller, Ito and Kunisch (2002), the primal-dual active set method as a semismooth Newton method.
     """
     if code.any():
         i = int(np.flatnonzero(code)[0])
         raise ValueError(f"newton needs piecewise linear activations (code 0), got code {code[i]} at state {i}")
     check_arrays(A, b=b, x0=x0)
+    if not all_finite(A):
+        raise_not_finite(A)
     found = empty_result(b)
     _solve(A, b, param, b if x0 is None else x0, x0 is not None, float(tol), bool(relative), int(max_iter), *found)
     return found
@@ -230,10 +235,12 @@ def newton_adjoint(
         A: (n, n). d, g: (N, n).
     Returns: v (N, n); residual (N,) max|d (A^T v + g) - v| / max|g| (0 where g = 0); n_iter (N,), 1, or 0 where nothing was
         to solve; status (N,) as in `newton`, 1 where the system is so near singular that the residual is large.
-    Raises: ValueError, TypeError for shapes, types or layouts that do not fit.
+    Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
     Source: Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
+    if not all_finite(A):
+        raise_not_finite(A)
     found = empty_result(g)
     _solve_adjoint(A, d, g, *found)
     return found

@@ -6,7 +6,7 @@ certified here by a positive vector s that anyone can check with one product M s
     pf          M = N(A, gamma), the matrix of block norms (|A| for CONE maps);
     metzler     M has gamma_i A_ii with its SIGN on the diagonal: a slope d in [0, gamma_i] turns row i into
                 |dx_i| <= d / (1 - d A_ii) sum_j |A_ij| |dx_j|, largest at d = gamma_i; A_ii < -1 is welcome;
-    triangular  no feedback between blocks and gamma_i A_ii < 1: solved by substitution.
+    triangular  no feedback between blocks, in whatever order they are stored, and gamma_i A_ii < 1: solved by substitution.
 
 Source: Tsai (2024), section 2.3 (Theorem 1, PF), section 2.4 (Theorems 2 and 3, triangular); SIM paper, Theorem 2.4.
 """
@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from jaxtyping import Float
+from scipy.sparse.csgraph import connected_components
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.perron import DENSE_LIMIT, perron_frobenius, shifted_solve, spectral_radius, square_matrix
@@ -130,6 +131,18 @@ def triangular_order(A: Any, activation: ActivationSpec | Activation) -> str | N
     return "lower" if np.all(ur >= uc) else None
 
 
+def _without_feedback(A: np.ndarray | sp.csr_array, act: Activation) -> bool:
+    """Whether A is triangular in some order of the blocks: no strongly connected component has more than one of them."""
+    coo = sp.coo_array(A)
+    nonzero = coo.data != 0
+    reader, source = act.unit[coo.coords[0][nonzero]], act.unit[coo.coords[1][nonzero]]
+    if np.any((reader == source) & ~_componentwise(act)[coo.coords[0][nonzero]]):
+        return False
+    L = int(act.unit[-1]) + 1
+    graph = sp.csr_array((np.ones(reader.size), (reader, source)), (L, L))
+    return connected_components(graph, connection="strong")[0] == L
+
+
 def certificate(A: Any, activation: ActivationSpec | Activation = "relu") -> Certificate:
     """Proof that A is well-posed for the activation, or "none".
 
@@ -164,7 +177,7 @@ def certificate(A: Any, activation: ActivationSpec | Activation = "relu") -> Cer
     eye = sp.eye_array(M.shape[0], format="csr") if sp.issparse(M) else np.eye(M.shape[0])
     abscissa = spectral_radius(M + shift * eye) - shift
     s, margin = _comparison_vector(M, max(abscissa, diagonal)) if abscissa < 1 else (None, 0.0)
-    if triangular_order(A, act) is not None:
+    if _without_feedback(A, act):
         if s is None:
             margin = 1 - diagonal
         return Certificate("triangular", margin, None if s is None else s[act.unit], radius)

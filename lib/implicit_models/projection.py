@@ -142,11 +142,16 @@ def project_rows_(A: Float[Tensor, "n m"] | Float[np.ndarray, "n m"], kappa: flo
         outside = _rows_outside(T, kappa)
         if outside is None:
             return A
-        rows = torch.nonzero(outside).flatten()
-        if T.device.type == "cpu":
-            target = _target(kappa, T.dtype, T.shape[1])
-            new = torch.from_numpy(_project_array(T[rows].double().numpy(), target)).to(T.dtype)
+        # every write is torch's own: it counts the version that autograd compares
+        if T.device.type != "cpu" or T.dtype not in (torch.float32, torch.float64):
+            T[outside] = _project(T[outside], kappa)
+            return A
+        array, mask = T.numpy(), outside.numpy()
+        whole = mask.all()
+        rows = (array if whole else array[mask]).astype(np.float64)
+        new = torch.from_numpy(_project_array(rows, _target(kappa, T.dtype, T.shape[1])).astype(array.dtype))
+        if whole:
+            T.copy_(new)
         else:
-            new = _project(T[rows], kappa)
-        T.index_copy_(0, rows, new)  # a write of torch's own: it counts the version that autograd compares
+            T[outside] = new
     return A

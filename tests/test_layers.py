@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from implicit_models import ImplicitModel, ImplicitRNN, NotConverged
+from implicit_models import ImplicitModel, ImplicitRNN, NotConverged, solve_equilibrium
+from implicit_models.activations import resolve_activation
+from implicit_models.equilibrium.convergence import report_failure
+from implicit_models.equilibrium.settings import SolverSettings
 
 
 def _by_hand(model, U, steps=400):
@@ -359,6 +362,85 @@ def test_failures_are_reported_by_the_model_with_its_own_policy():
     assert model.last_solve.n_failed == 0
 
 
+def _message(A, activation, residual, status=1, **settings):
+    s = SolverSettings(**settings)
+    with pytest.raises(NotConverged) as failure:
+        report_failure(
+            "equilibrium", A, resolve_activation(activation, len(A)), torch.tensor([status]), torch.tensor([residual]), tol=s.tol,
+            relative=s.relative, max_iter=s.max_iter, on_failure="raise", settings=s,
+        )  # fmt: skip
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("A", [torch.full((4, 4), 0.24), torch.tensor([[0.5, 3.0], [0.0, 0.5]])])  # contraction, certified
+def test_the_advice_of_a_failure_can_be_followed(A):
+    named = []
+    for activation in ("relu", "tanh", "sigmoid", "softmax"):
+        for matrix in (A, A.to_sparse_csr(), A.bfloat16()):
+            for solver in ("auto", "picard", "anderson"):
+                text = _message(matrix, activation, 0.3, solver=solver)
+                assert "solver='auto'" not in text or solver != "auto"
+                if "solver='newton'" in text:
+                    named.append((activation, matrix.layout, matrix.dtype))
+                    solve_equilibrium(matrix, torch.ones(1, len(A)), activation, solver="newton")  # runs
+    assert set(named) == {("relu", torch.strided, torch.float32)}
+    assert "newton" not in _message(A, "relu", 0.3, backward="unroll") and "newton" not in _message(A, "relu", 0.3, solver="newton")
+    assert "auto" in _message(A, "relu", 0.3, solver="picard")
+
+
+def test_a_failure_that_rounding_explains_says_so():
+    A = torch.full((100, 100), 0.009)
+    text = _message(A, "relu", 2e-6)
+    assert "rounding: a residual of 2.0e-06 is within n eps = 1.2e-05 of float32" in text and "raise max_iter" not in text
+    assert "rounding" not in _message(A, "relu", 2e-5) and "rounding" not in _message(A, "relu", 2e-6, status=2)
+    assert "below what float32 resolves" in _message(A, "relu", 2e-6, tol=1e-9)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_warnings_point_at_the_line_that_called_the_model(backward):
+    A = torch.full((4, 4), 0.2499)
+    model = ImplicitModel.from_matrices(A, torch.eye(4), torch.eye(4), solver="picard", max_iter=1, tol=1e-5)
+    if not backward:
+        with pytest.warns(NotConverged, match="equilibrium") as caught:
+            nn.Sequential(model)(torch.ones(1, 4))
+    else:
+        with pytest.warns(NotConverged):
+            y = model(torch.ones(1, 4))
+        with pytest.warns(NotConverged, match="gradient") as caught:
+            y.sum().backward()
+    assert {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.parametrize("backward", ["implicit", "jfb", "phantom", "unroll"])
+def test_autocast_leaves_the_layer_in_its_own_precision(backward):
+    model, rnn = ImplicitModel(3, 2, 6, bias=True, seed=0, backward=backward), ImplicitRNN(3, 2, 6, seed=0)
+    U, S = _inputs(5, 3).bfloat16(), _inputs(10, 3).reshape(2, 5, 3)
+    y, x, (h, _) = model(U.float()), model.equilibrium(U.float()).x, rnn(S)
+    y.square().sum().backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model(U)  # the output of a layer before it
+        assert found.dtype == torch.float32 and torch.equal(found, y)
+        assert torch.equal(model.equilibrium(U, torch.zeros(5, 6)).x, x) and torch.equal(rnn(S)[0], h)
+        assert torch.is_autocast_enabled("cpu")
+        with pytest.raises(TypeError, match="int64"):
+            model(torch.zeros(2, 3, dtype=torch.int64))
+    found.square().sum().backward()
+    for p, g in zip(model.parameters(), expected, strict=True):
+        assert torch.equal(p.grad, g)
+
+
+def test_projecting_between_forward_and_backward_is_an_error():
+    model = ImplicitModel(3, 2, 6, activation="tanh", seed=0)
+    with torch.no_grad():
+        model.A.copy_(torch.full((6, 6), 0.16))
+    loss = model(_inputs(4, 3)).sum()
+    model.project_()  # the row sums were .96
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "match"),
     [
@@ -376,6 +458,9 @@ def test_failures_are_reported_by_the_model_with_its_own_policy():
         ((3, 2, 5), {"backward": "ift"}, ValueError, "unknown backward 'ift'"),
         ((3, 2, 5), {"feedback": "upper"}, ValueError, "unknown feedback 'upper'"),
         ((3, 2, 5), {"tol_mode": "mixed"}, ValueError, "unknown tol_mode 'mixed'"),
+        ((3, 2, 5), {"activation": [("relu", [5])]}, TypeError, r"activation segment 'relu' must be an int, got \[5\]"),
+        ((3, 2, 5), {"activation": [(["relu"], 5)]}, TypeError, "an activation is a name, got"),
+        ((3, 2, 5), {"tol": [1e-6]}, TypeError, r"tol must be a number, got \[1e-06\]"),
         ((3, 2, 5), {"seed": -1}, ValueError, "seed"),
         ((3, 2, 5), {"seed": 1.5}, TypeError, "seed"),
     ],
@@ -429,5 +514,5 @@ def test_given_dtypes_layouts_and_options_are_checked():
         ImplicitModel.from_matrices(torch.eye(2).to_sparse(), torch.eye(2), torch.eye(2))
     with pytest.raises(ValueError, match=r"A\[1, 0\] = 0.5 is on or below"):
         ImplicitModel.from_matrices(np.array([[0, 1], [0.5, 0]]), eye, eye, feedback="strict_upper")
-    with pytest.raises(TypeError, match="kapa"):
+    with pytest.raises(TypeError, match="from_matrices got an unexpected argument kapa; .*solver, tol, tol_mode, max_iter"):
         ImplicitModel.from_matrices(eye, eye, eye, kapa=0.5)

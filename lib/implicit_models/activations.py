@@ -311,4 +311,9 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
         isinstance(part, Sequence) and not isinstance(part, str) and len(part) == 2 for part in activation
     ):
         raise TypeError(f"activation must be a name or a list of (name, size), got {activation!r}")
-    return _resolve(tuple((name, size) for name, size in activation), n)
+    parts = tuple((name, size) for name, size in activation)
+    try:
+        hash(parts)
+    except TypeError:  # a list or an array among them: past the cache, to the check that names it
+        return _resolve.__wrapped__(parts, n)
+    return _resolve(parts, n)

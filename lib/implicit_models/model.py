@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 from collections.abc import Callable
 from typing import Any, Self
@@ -11,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
-from implicit_models.equilibrium.convergence import CONVERGED, SolveStatistics
-from implicit_models.equilibrium.implicit import differentiable_solve
+from implicit_models.equilibrium.convergence import SolveStatistics
+from implicit_models.equilibrium.implicit import differentiable_result, differentiable_solve
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
 from implicit_models.equilibrium.triangular import TriangularPlan
@@ -20,6 +21,7 @@ from implicit_models.matrices import as_tensor, product
 from implicit_models.projection import project_rows_
 from implicit_models.wellposed import Certificate, certificate
 
+SETTINGS = tuple(field.name for field in dataclasses.fields(SolverSettings))
 FEEDBACK = ("full", "strict_upper")
 
 
@@ -126,6 +128,9 @@ class ImplicitModel(nn.Module):
             settings: solver, tol, tol_mode, max_iter, backward, on_failure.
         Raises: TypeError, ValueError naming the matrix and its shape.
         """
+        unknown = sorted(settings.keys() - set(SETTINGS))
+        if unknown:
+            raise TypeError(f"from_matrices got an unexpected argument {', '.join(unknown)}; the settings are {', '.join(SETTINGS)}")
         A = as_tensor("A", A)
         if A.ndim != 2 or A.shape[0] != A.shape[1]:
             raise ValueError(f"A must be a square matrix, got shape {tuple(A.shape)}")
@@ -236,6 +241,11 @@ class ImplicitModel(nn.Module):
         if U.shape[1] != self.in_features:
             raise ValueError(f"U must have {self.in_features} columns, one per input, got shape {tuple(U.shape)}")
 
+    def _without_autocast(self, method: Callable[..., Any], *inputs: Any) -> Any:
+        """The method in the dtype of A throughout: the tolerance of a solve has no meaning in a mixture of precisions."""
+        with torch.autocast(self.A.device.type, enabled=False):
+            return method(*(u.to(self.A.dtype) if isinstance(u, Tensor) and u.dtype.is_floating_point else u for u in inputs))
+
     def _injection(self, U: Tensor) -> Tensor:
         return product(U, self.B, self.b)
 
@@ -252,7 +262,12 @@ class ImplicitModel(nn.Module):
         return torch.addmm(y, x, C.t()) if C.layout is torch.strided else y + product(x, C)
 
     def forward(self, U: Float[Tensor, "N p"]) -> Float[Tensor, "N q"]:
-        """y = C x + D u + d at the equilibrium of every row u of U; gradients in train and eval mode alike."""
+        """y = C x + D u + d at the equilibrium of every row u of U; gradients in train and eval mode alike.
+
+        Under `torch.autocast` U is cast to the dtype of A and the whole layer runs in it: an equilibrium is solved to tol.
+        """
+        if torch.is_autocast_enabled(self.A.device.type):
+            return self._without_autocast(self.forward, U)
         self._check_samples(U)
         return self._read_out(self._solve(self._injection(U)).x, U)
 
@@ -261,13 +276,17 @@ class ImplicitModel(nn.Module):
 
         Args: U (N, p); x0 (N, n) start of the iteration, zero if None.
         """
+        if torch.is_autocast_enabled(self.A.device.type):
+            return self._without_autocast(self.equilibrium, U, x0)
         self._check_samples(U)
         if x0 is not None:
             self._check_input(x0, "x0")
             if x0.shape != (U.shape[0], self.n_states):
                 raise ValueError(f"x0 must have shape {(U.shape[0], self.n_states)}, got {tuple(x0.shape)}")
-        found = self._solve(self._injection(U), x0)
-        return EquilibriumResult(found.x, found.residual, found.n_iter, found.status == CONVERGED, found.method, found.status)
+        z = self._injection(U)
+        result = differentiable_result(self._feedback_matrix(), z, self.activation, self.settings, self._solve(z, x0))
+        self.last_solve = result.statistics
+        return result
 
     def project_(self) -> Self:
         """Project the rows of A on the l1 ball of radius kappa, in place (and drop its lower part for "strict_upper").

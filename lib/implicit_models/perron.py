@@ -24,7 +24,7 @@ def square_matrix(A: Any, name: str = "A") -> np.ndarray | sp.csr_array:
             c = A.to_sparse_csr()
             out = sp.csr_array((c.values().numpy(), c.col_indices().numpy(), c.crow_indices().numpy()), A.shape)
         else:
-            out = A.numpy()
+            out = A.double().numpy()  # NumPy has no bfloat16
     else:
         out = sp.csr_array(A) if sp.issparse(A) else np.asarray(A)
     if out.ndim != 2 or out.shape[0] != out.shape[1]:

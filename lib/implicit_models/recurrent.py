@@ -50,6 +50,8 @@ class ImplicitRNN(ImplicitModel):
         Args: S (N, T, p) sequences; h0 (N, hidden), zero if None.
         Returns: Y (N, T, hidden), h (N, hidden). `last_solve` joins the steps: iterations summed, worst residual.
         """
+        if torch.is_autocast_enabled(self.A.device.type):
+            return self._without_autocast(self.forward, S, h0)
         self._check_input(S, "S", ndim=3)
         N, T, p = S.shape[0], S.shape[1], self.input_size
         if S.shape[2] != p:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
+from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.matrices import product
 
 # status of a sample, shared with the compiled kernels
@@ -102,25 +104,49 @@ def equilibrium_residual(
         return change if tol_mode == "absolute" else scaled_residual(change, row_max(x))
 
 
-def _causes(A: Tensor, act: Activation, status: np.ndarray, tol: float, relative: bool, max_iter: int, scale: float) -> str:
+def _other_solvers(A: Tensor, act: Activation, settings: SolverSettings | None) -> str:
+    """Advice on solvers that run on this problem and have not run yet, to end a sentence with."""
+    if settings is None or settings.solver == "newton":
+        return ""
+    out = "" if settings.solver == "auto" else " or use solver='auto'"
+    from implicit_models.equilibrium import compiled
+
+    if settings.backward != "unroll" and act.piecewise_linear and compiled.supports(A, act):
+        out += " or solver='newton'" if out else " or use solver='newton'"
+    return out
+
+
+def _causes(
+    A: Tensor, act: Activation, status: np.ndarray, residual: np.ndarray, tol: float, relative: bool, max_iter: int,
+    scale: float, settings: SolverSettings | None,
+) -> str:  # fmt: skip
     """Likely causes, from cheap facts about A: its infinity norm, and a certificate when the state is small."""
     out = []
     if (status == NOT_FINITE).any():
         out.append("the input of these samples holds NaN or inf")
-    eps = torch.finfo(A.dtype).eps
-    floor = 4 * eps * (1.0 if relative else scale)
+    dtype, eps, size = str(A.dtype).removeprefix("torch."), torch.finfo(A.dtype).eps, 1.0 if relative else scale
+    floor = 4 * eps * size
+    # the rounding of n products and sums; in half precision n eps would excuse anything
+    rounding = max(min(A.shape[0] * eps, math.sqrt(eps)) * size, floor)
+    stalled = (status == MAX_ITER) & (residual <= rounding)
     if tol < floor:
         unit = "relative" if relative else f"absolute, at states of size {scale:.1e}"
-        out.append(f"tol={tol:g} ({unit}) is below what {str(A.dtype).removeprefix('torch.')} resolves ({floor:.1e})")
-    if ((status == MAX_ITER) | (status == DIVERGED) | (status == SINGULAR)).any():
+        out.append(f"tol={tol:g} ({unit}) is below what {dtype} resolves ({floor:.1e})")
+    elif stalled.any():
+        out.append(
+            f"rounding: a residual of {residual[stalled].max():.1e} is within n eps = {rounding:.1e} of {dtype} for n = {A.shape[0]}"
+            " (raise tol or use a wider dtype)"
+        )
+    if ((status == DIVERGED) | (status == SINGULAR) | (status == MAX_ITER) & ~stalled).any():
         values = A.detach()
         dense = values.layout is torch.strided
-        norm = float(values.abs().sum(1).max()) if dense and values.numel() else math.nan
+        norm = float(values.abs().sum(1, dtype=torch.float64).max()) if dense and values.numel() else math.nan
+        others = _other_solvers(A, act, settings)
         if norm < 1:
             needed = math.ceil(math.log(tol) / math.log(norm)) if 0 < norm and tol < 1 else 1
             out.append(
                 f"||A||_inf = {norm:.6g}: a contraction, but Picard may need {needed} iterations and max_iter is {max_iter}"
-                " (raise max_iter, lower kappa or use solver='newton')"
+                f" (raise max_iter, lower kappa{others})"
             )
         elif A.shape[0] <= 500:
             from implicit_models.wellposed import certificate
@@ -131,12 +157,20 @@ def _causes(A: Tensor, act: Activation, status: np.ndarray, tol: float, relative
                 out.append(str(error))
             else:
                 if found:
-                    out.append(f"A is well-posed ({found.kind}, margin {found.margin:.3g}): raise max_iter (now {max_iter}) or use solver='auto'")
+                    out.append(f"A is well-posed ({found.kind}, margin {found.margin:.3g}): raise max_iter (now {max_iter}){others}")
                 else:
                     out.append(f"A has no certificate of well-posedness (lambda_PF <= {found.lambda_pf:.6g}): project it or rescale it")
         else:
             out.append(f"max_iter = {max_iter} is small, or A is not well-posed (see certificate(A))")
     return "; ".join(out)
+
+
+def _caller_level() -> int:
+    """Stack level of the innermost frame outside this package and torch, counted from the function that calls this one."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("implicit_models", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def report_failure(
@@ -151,8 +185,9 @@ def report_failure(
     max_iter: int,
     on_failure: str,
     scale: float = 1.0,
+    settings: SolverSettings | None = None,
 ) -> None:
-    """Warn or raise `NotConverged` for the samples whose status is not 0."""
+    """Warn or raise `NotConverged` for the samples whose status is not 0; settings: the advice names other solvers."""
     if on_failure == "ignore":
         return
     code = status.cpu().numpy()
@@ -161,9 +196,9 @@ def report_failure(
     worst = bad[np.argsort(-np.nan_to_num(res[bad], nan=np.inf), kind="stable")]
     shown = ", ".join(f"{i} ({STATUS_TEXT[int(code[i])]}, residual {res[i]:.2e})" for i in worst[:5])
     more = f" and {bad.size - 5} more" if bad.size > 5 else ""
-    why = _causes(A, act, code[bad], tol, relative, max_iter, scale)
+    why = _causes(A, act, code[bad], res[bad], tol, relative, max_iter, scale, settings)
     message = f"{what}: {bad.size} of {code.size} samples not solved to tol={tol:g}: sample {shown}{more}. Likely cause: {why}."
     error = NotConverged(message, tuple(int(i) for i in worst), tuple(float(r) for r in res[worst]))
     if on_failure == "raise":
         raise error
-    warnings.warn(error, stacklevel=4)
+    warnings.warn(error, stacklevel=_caller_level())

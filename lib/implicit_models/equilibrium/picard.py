@@ -100,8 +100,8 @@ class Record:
 
     def update(self, x: Tensor, change: Tensor, scale: Tensor, k: int, tol: float, last: bool) -> None:
         """Store the samples that converged, diverged, or ran out of iterations."""
-        ok = change <= tol * scale
         lost = ~torch.isfinite(change)
+        ok = ~lost & (change <= tol * scale)  # inf <= inf is no convergence
         done = self.live & (ok | lost) if not last else self.live
         rows = self.rows[done]
         self.x[rows] = x[done]

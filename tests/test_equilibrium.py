@@ -23,9 +23,12 @@ from implicit_models.equilibrium import (
     equilibrium_result,
     solve_equilibrium,
 )
+from implicit_models.equilibrium.result import Solution, result_of
 from implicit_models.equilibrium.triangular import substitute, triangular_plan
 from implicit_models.matrices import csr_tensor
+from implicit_models.model import ImplicitModel
 from implicit_models.projection import project_rows
+from implicit_models.wellposed import certificate
 
 SOLVERS = ("auto", "picard", "anderson", "gauss_seidel", "newton")
 COMPONENTWISE = ("relu", "leaky_relu(0.2)", "tanh", "sigmoid", "identity")
@@ -337,6 +340,14 @@ def test_max_iter_one_returns_the_iterate_with_its_true_residual(solver):
         torch.testing.assert_close(r.x, b.clamp_min(0))
 
 
+def _float64_residual(A, b, x, activation, relative):
+    """The residual in double precision and 4 eps max (|A| |x| + |b|), eps that of A."""
+    eps, (A, b, x) = torch.finfo(A.dtype).eps, (t.double() for t in (A, b, x))
+    scale = x.abs().amax(1) if relative else 1.0
+    residual = (resolve_activation(activation, A.shape[0])(x @ A.t() + b) - x).abs().amax(1)
+    return residual / scale, 4 * eps * (x.abs() @ A.abs().t() + b.abs()).amax(1) / scale
+
+
 @pytest.mark.parametrize("activation", ["relu", "identity"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_single_precision_inputs_of_a_million(solver, activation):
@@ -345,9 +356,87 @@ def test_single_precision_inputs_of_a_million(solver, activation):
     exact = solve_equilibrium(A.double(), 1e6 * b.double(), activation, tol=1e-13, max_iter=3000)
     assert r.converged.all()
     assert ((r.x - exact.x).abs().amax(1) <= 3e-5 * exact.x.abs().amax(1)).all()
-    with pytest.warns(NotConverged, match="below what float32 resolves"):
-        # an absolute 1e-6 on states of 1e6 is beyond float32: said, not loosened
-        solve_equilibrium(A, 1e6 * b, "tanh" if solver == "never" else activation, solver="picard", tol_mode="absolute", max_iter=60)
+    residual, floor = _float64_residual(A, 1e6 * b, r.x, activation, True)
+    assert (residual <= 1e-6 + floor).all()
+
+
+@pytest.mark.parametrize("activation", ["relu", "identity"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_an_absolute_tolerance_below_rounding_is_said(solver, activation):
+    # an absolute 1e-6 on states of 1e6 is beyond float32: converged to rounding, or not at all, and said in both cases
+    A, b = _problem(20, 64, dtype=torch.float32)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        r = solve_equilibrium(A, 1e6 * b, activation, solver=solver, tol_mode="absolute", max_iter=60)
+    torch.testing.assert_close(r.residual, equilibrium_residual(A, 1e6 * b, r.x, activation, tol_mode="absolute"), rtol=0, atol=0)
+    assert (r.residual > 1e-6).any()
+    assert torch.equal(r.converged, (r.residual <= 1e-6) | r.to_rounding)
+    assert r.to_rounding.any() == ("converged to rounding" in r.reason)
+    assert bool(caught) == (not r.converged.all())
+    assert all("below what float32 resolves" in str(w.message) for w in caught)
+    residual, floor = _float64_residual(A, 1e6 * b, r.x, activation, False)
+    assert (residual[r.converged] <= 2 * floor[r.converged]).all()
+
+
+@pytest.mark.parametrize("solver", ["auto", "gauss_seidel"])
+def test_layer_and_function_tell_the_same_residual(solver):
+    A, b = _problem(20, 400, dtype=torch.float32)
+    A.fill_diagonal_(-15.0)
+    r = solve_equilibrium(A, b, solver=solver)
+    model = ImplicitModel.from_matrices(A, torch.eye(20), torch.eye(20), solver=solver)
+    for other in (equilibrium_result(A, b, solver=solver), model.equilibrium(b)):
+        for name in ("x", "residual", "converged", "to_rounding", "status"):
+            assert torch.equal(getattr(r, name), getattr(other, name)), name
+        assert r.reason == other.reason
+    assert torch.equal(model.last_solve.residual, r.residual)
+    assert r.to_rounding.any() and "converged to rounding" in r.reason
+    assert torch.equal(r.converged, (r.residual <= 1e-6) | r.to_rounding)
+
+
+def test_a_claim_above_the_rounding_floor_is_withdrawn():
+    A, b = torch.tensor([[0.5]]), torch.ones(2, 1)
+    act, s = resolve_activation("relu", 1), SolverSettings()
+    x = torch.tensor([[2.0], [2.1]])  # x = 2 is exact; 2.1 is not, whatever the solver says
+    found = Solution.of((x, torch.zeros(2), torch.ones(2, dtype=torch.int32), torch.zeros(2, dtype=torch.int8)), "picard")
+    result, _, above = result_of(A, b, found, act, s)
+    assert above and result.converged.tolist() == [True, False]
+    assert result.residual.tolist() == pytest.approx([0, 0.05 / 2.1], rel=1e-5)
+    assert result.reason == "stopped at max_iter: sample 1"
+
+
+@pytest.mark.parametrize("solver", ["picard", "anderson"])
+@pytest.mark.parametrize("tol_mode", ["relative", "absolute"])
+def test_an_infinite_state_is_no_equilibrium(solver, tol_mode):
+    # x -> 1 - 10 x runs away; inf <= tol inf must not pass
+    A = torch.tensor([[-10.0]])
+    r = solve_equilibrium(A, torch.ones(1, 1), "identity", solver="picard", tol_mode=tol_mode, on_failure="ignore")
+    assert not r.converged.any() and r.reason == "diverged: sample 0"
+    with pytest.raises(NotConverged):
+        equilibrium(A, torch.ones(1, 1), "identity", solver="picard", backward="unroll", on_failure="raise")
+    r = solve_equilibrium(torch.tensor([[-3.0, 0.1], [0.1, -2.0]]).to_sparse_csr(), torch.ones(1, 2), "identity", solver=solver, on_failure="ignore")
+    assert r.converged.all() if solver == "anderson" else not r.converged.any()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", [("relu", 2), ("tanh", 2)], BLOCKS[0][:1] + [("softmax", 2)]], ids=str)
+@pytest.mark.parametrize("backward", ["implicit", "unroll"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_matrix_that_is_not_finite_is_refused_everywhere(value, activation, backward, sparse):
+    A = torch.zeros(4, 4)
+    A[0, 1] = value
+    A = A.to_sparse_csr() if sparse else A
+    message = f"A has values that are not finite: 1 of {1 if sparse else 16}"
+    with pytest.raises(ValueError, match=message):
+        equilibrium(A, torch.ones(1, 4), activation, backward=backward)
+    model = ImplicitModel.from_matrices(A, torch.eye(4), torch.eye(4), activation=activation, backward=backward)
+    with pytest.raises(ValueError, match=message):
+        model(torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_state_of_size_zero_is_refused(solver):
+    with pytest.raises(ValueError, match="A must have at least one state"):
+        solve_equilibrium(torch.zeros(0, 0), torch.zeros(2, 0), solver=solver)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -590,3 +679,69 @@ def test_result_of_the_differentiable_solve():
     assert r.x.requires_grad and r.converged.all() and r.statistics.n_failed == 0
     assert r.statistics.max_iter == int(r.n_iter.max()) and r.statistics.mean_iter == pytest.approx(float(r.n_iter.double().mean()))
     assert not r.residual.requires_grad
+
+
+def _gradients(A, b, activation, weight, **settings):
+    A, b = A.clone().requires_grad_(), b.clone().requires_grad_()
+    return torch.autograd.grad((equilibrium(A, b, activation, **settings) * weight).sum(), (A, b))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "identity"])
+def test_unrolled_gradients_where_the_value_converges_first(activation):
+    g = torch.Generator().manual_seed(3)
+    b, weight = torch.randn(3, 5, generator=g, dtype=torch.float64), torch.randn(3, 5, generator=g, dtype=torch.float64)
+    chain = torch.diag(torch.ones(4, dtype=torch.float64), 1)
+    only_first = torch.zeros_like(b)
+    only_first[:, 0] = 1  # exact after one step, and yet A[4, 0] acts along the whole chain
+    looped = torch.randn(5, 5, generator=g, dtype=torch.float64) * 0.1
+    looped.fill_diagonal_(-3.0)
+    cases = [(torch.zeros(5, 5, dtype=torch.float64), b), (chain, b), (torch.triu(looped, 1) * 10, b), (looped, b)]
+    if activation != "relu":  # whose kink the zeros of this one meet
+        cases.append((chain, only_first))
+    for A, rhs in cases:
+        expected = _gradients(A, rhs, activation, weight, tol=1e-12)
+        for f, e in zip(_gradients(A, rhs, activation, weight, tol=1e-12, backward="unroll"), expected, strict=True):
+            torch.testing.assert_close(f, e, rtol=1e-8, atol=1e-9)
+
+
+def test_unrolled_gradient_at_zero_in_closed_form():
+    # x = relu(A x + 1) at A = 0: dx_i/dA_ij = x_j = 1
+    dA, db = _gradients(torch.zeros(3, 3), torch.ones(2, 3), "relu", 1.0, backward="unroll")
+    assert torch.equal(dA, torch.full((3, 3), 2.0)) and torch.equal(db, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("backward", ["implicit", "jfb", "phantom", "unroll"])
+@pytest.mark.parametrize("activation", ["relu", "tanh", BLOCKS[0]], ids=str)
+def test_a_bad_sample_leaves_the_gradients_of_the_others_alone(activation, backward):
+    A, b = _problem(5, 3)
+    broken, keep = b.clone(), [0, 2]
+    broken[1, 2] = float("nan")
+    weight = torch.zeros_like(b)
+    weight[keep] = 1
+
+    def grads(rhs, w):
+        M, z = A.clone().requires_grad_(), rhs.clone().requires_grad_()
+        x = equilibrium(M, z, activation, backward=backward, on_failure="ignore", tol=1e-12)
+        return torch.autograd.grad(x, (M, z), w)
+
+    (dA, db), (expected_A, expected_b) = grads(broken, weight), grads(b[keep], weight[keep])
+    torch.testing.assert_close(dA, expected_A)
+    torch.testing.assert_close(db[keep], expected_b)
+    assert not db[1].any()
+
+
+def test_a_dense_triangular_matrix_in_another_order_is_solved_by_substitution():
+    n, g = 120, torch.Generator().manual_seed(0)
+    A = torch.triu(3 * torch.randn(n, n, generator=g, dtype=torch.float64), 1)
+    order, b = torch.randperm(n, generator=g), torch.randn(4, n, generator=g, dtype=torch.float64)
+    P = A[order][:, order].contiguous().requires_grad_()
+    expected = b.clone()  # by back substitution
+    for i in range(n - 1, -1, -1):
+        expected[:, i] = (b[:, i] + expected[:, i + 1 :] @ A[i, i + 1 :]).clamp_min(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = equilibrium(P, b[:, order])
+        (dP,) = torch.autograd.grad((x / expected[:, order].amax(1, keepdim=True)).sum(), P)
+    assert ((x - expected[:, order]).abs().amax(1) <= 1e-9 * expected.amax(1)).all()
+    assert torch.isfinite(dP).all() and dP.any()
+    assert certificate(P).kind in ("pf", "triangular") and certificate(P.detach().to_sparse_csr()).kind in ("pf", "triangular")

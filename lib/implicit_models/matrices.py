@@ -24,6 +24,21 @@ def transposed_product(v: Tensor, M: Tensor) -> Tensor:
     return v @ M if M.layout is torch.strided else (M.t() @ v.t()).t()
 
 
+def absolute(M: Tensor) -> Tensor:
+    """|M| of a dense or sparse CSR matrix."""
+    if M.layout is torch.strided:
+        return M.abs()
+    return torch.sparse_csr_tensor(M.crow_indices(), M.col_indices(), M.values().abs(), size=M.shape)
+
+
+def check_finite(A: Tensor) -> None:
+    """Raise ValueError naming how many values of a dense or sparse matrix are NaN or infinite."""
+    values = A if A.layout is torch.strided else A.values()
+    # the sum is finite for all but pathological values: one pass, no mask
+    if not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
+        raise ValueError(f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}")
+
+
 def diagonal(M: Tensor) -> Tensor:
     """The diagonal of a square dense or sparse CSR matrix."""
     if M.layout is torch.strided:

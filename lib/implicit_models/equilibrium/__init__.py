@@ -11,7 +11,7 @@ from typing import Any
 _ORIGIN = {
     "equilibrium": "implicit",
     "equilibrium_result": "implicit",
-    "EquilibriumResult": "solve",
+    "EquilibriumResult": "result",
     "solve_equilibrium": "solve",
     "equilibrium_residual": "convergence",
     "NotConverged": "convergence",

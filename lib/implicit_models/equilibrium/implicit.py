@@ -5,8 +5,9 @@ With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
     implicit   v = J' (A' v + g)                                  exact (implicit function theorem)
     jfb        v = J' g                                           one differentiated step (biased)
     phantom    v = J' w, w = tau sum_{i<k} ((1 - tau) I + tau A' J')^i g      k damped steps of the Neumann series
-    unroll     autograd through every Picard step: the derivative of the last iterate, which lags behind that of the
-               equilibrium where the value converges first (a state that is exact after two steps was differentiated twice)
+    unroll     autograd through every Picard step. The derivative of an iterate lags behind its value (A = 0 is exact after
+               one step, whose derivative in A is 0), so that steps go on after convergence: as many as it took, or as
+               the adjoint iteration needs to reach tol, whichever is more
 
 and then dL/dA = v x', dL/db = v (summed over the samples for A).
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.adjoint import solve_adjoint
 from implicit_models.equilibrium.convergence import CONVERGED, DIVERGED, MAX_ITER, NOT_FINITE, row_max, scaled_residual
+from implicit_models.equilibrium.picard import AdjointMap, mask_not_finite, picard
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
 from implicit_models.equilibrium.solve import (
     NOT_AN_IMAGE,
@@ -29,11 +31,13 @@ from implicit_models.equilibrium.solve import (
     Solution,
     automatic_plan,
     check_problem,
+    damping_of,
     report_if_failed,
+    result_of,
     solve_state,
 )
 from implicit_models.equilibrium.triangular import TriangularPlan
-from implicit_models.matrices import product, transposed_product
+from implicit_models.matrices import check_finite, product, transposed_product
 
 PHANTOM_STEPS = 5
 PHANTOM_DAMPING = 0.5
@@ -56,7 +60,7 @@ class _Equilibrium(torch.autograd.Function):
         report_if_failed("equilibrium", A, act, solution, settings)
         call.solution = solution
         ctx.failed = solution.failed
-        ctx.act, ctx.settings, ctx.plan, ctx.method = act, settings, plan, solution.method
+        ctx.act, ctx.settings, ctx.plan, ctx.method = act, settings, plan or solution.plan, solution.method
         image = act.componentwise and solution.method not in NOT_AN_IMAGE and solution.method != "triangular"
         ctx.save_for_backward(A, solution.x, None if image else b)
         return solution.x
@@ -85,6 +89,8 @@ class _Equilibrium(torch.autograd.Function):
                 report_if_failed("adjoint equilibrium (gradient)", A, act, solution, s)
         else:
             v = _truncated(A, b, x, act, g, s.backward)
+            if ctx.failed:
+                v = v.masked_fill((g == 0).all(1, keepdim=True), 0)
         grad_A = None
         if ctx.needs_input_grad[0]:
             if ctx.failed:  # a sample without cotangent adds nothing, whatever its state is: 0 times NaN must not enter
@@ -127,23 +133,44 @@ def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tenso
     return jacobian(w)
 
 
+def _steps_of_adjoint(A: Tensor, b: Tensor, x: Tensor, act: Activation, s: SolverSettings, damping: Tensor | None) -> Tensor:
+    """Steps that the adjoint iteration at x takes to reach tol, for a cotangent in general position; 0 where it does not."""
+    g = torch.rand(A.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x) + 0.5
+    z = product(x, A, b)
+    slopes = act.derivative(z) if act.componentwise else None
+    adjoint = AdjointMap(A, g.expand_as(x), slopes, z, act, s.tol)
+    found = picard(adjoint, torch.zeros_like(x), tol=s.tol, max_iter=s.max_iter, damping=damping, check_every=1)
+    return torch.where(found.status == CONVERGED, found.n_iter, 0)
+
+
 def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None) -> Solution:
-    """Picard under autograd: a sample's iterate is taken when it converges, so that the graph ends there."""
-    finite = torch.isfinite(b.detach()).all(1)
-    if x0 is not None:
-        finite &= torch.isfinite(x0).all(1)
+    """Picard under autograd, sample by sample: steps up to convergence, then those that the derivative needs."""
+    check_finite(A.detach())
+    damping = damping_of(A, act) if s.solver == "auto" else None
+    bad = mask_not_finite(b.detach(), x0)[0]
+    if bool(bad.any()):  # rows of zeros: a NaN would enter the gradient of the others
+        b = b.masked_fill(bad[:, None], 0)
+        x0 = None if x0 is None else x0.masked_fill(bad[:, None], 0)
     x = torch.zeros_like(b) if x0 is None else x0.detach()
     status = torch.full((b.shape[0],), MAX_ITER, dtype=torch.int8, device=b.device)
-    status[~finite] = NOT_FINITE
+    status[bad] = NOT_FINITE
     n_iter = torch.zeros(b.shape[0], dtype=torch.int32, device=b.device)
     residual = b.new_full((b.shape[0],), float("nan")).detach()
-    live = finite.clone()
+    live = ~bad
+
+    def advance(x: Tensor, image: Tensor) -> Tensor:
+        return image if damping is None else x + damping * (image - x)
+
+    def measure(x: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+        change = row_max((image - x).detach())
+        return change, row_max(x.detach()) if s.relative else torch.ones_like(change)
+
     for k in range(1, s.max_iter + 2):
-        new = act(product(x, A, b))
-        change = row_max((new - x).detach())
-        scale = row_max(x.detach()) if s.relative else torch.ones_like(change)
+        image = act(product(x, A, b))
         if k > 1:
-            ok, lost = change <= s.tol * scale, ~torch.isfinite(change)
+            change, scale = measure(x, image)
+            lost = ~torch.isfinite(change)
+            ok = ~lost & (change <= s.tol * scale)
             done = live & (ok | lost) if k <= s.max_iter else live
             status = torch.where(done, torch.where(ok, CONVERGED, torch.where(lost, DIVERGED, MAX_ITER)).to(torch.int8), status)
             residual = torch.where(done, scaled_residual(change, scale), residual)
@@ -151,9 +178,18 @@ def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tens
             live = live & ~done
             if not bool(live.any()):
                 break
-        x = torch.where(live[:, None], new, x) if k > 1 else new
-    x = torch.where(finite[:, None], x, float("nan"))
-    return Solution.of((x, residual, n_iter, status), "picard")
+        x = torch.where(live[:, None], advance(x, image), x)
+    if torch.is_grad_enabled() and (A.requires_grad or b.requires_grad) and b.shape[0]:
+        solved = status == CONVERGED
+        with torch.no_grad():
+            more = _steps_of_adjoint(A.detach(), b.detach(), x.detach().masked_fill(~solved[:, None], 0), act, s, damping)
+        more = torch.where(solved, torch.maximum(more, n_iter), 0)
+        for k in range(int(more.max())):
+            x = torch.where((more > k)[:, None], advance(x, act(product(x, A, b))), x)
+        with torch.no_grad():
+            residual = torch.where(solved, scaled_residual(*measure(x, act(product(x, A, b)))), residual)
+    x = torch.where(bad[:, None], float("nan"), x)
+    return Solution.of((x, residual, n_iter, status), "picard" if damping is None else "damped_picard")
 
 
 def differentiable_solve(
@@ -172,6 +208,14 @@ def differentiable_solve(
     call = _Call(None if x0 is None else x0.detach(), act, s, plan)
     x = _Equilibrium.apply(A, b, call)
     return call.solution._replace(x=x)
+
+
+def differentiable_result(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, found: Solution) -> EquilibriumResult:
+    """Result of a `differentiable_solve`, under the rule of `solve_equilibrium`; what that solve reported is not said again."""
+    result, found, above = result_of(A, b, found, act, s)
+    if above:
+        report_if_failed("equilibrium", A, act, found, s)
+    return result
 
 
 def equilibrium(
@@ -222,6 +266,4 @@ def equilibrium_result(
     check_problem(A, b, x0)
     act = resolve_activation(activation, A.shape[0])
     found = differentiable_solve(A, b, act, s, x0, automatic_plan(A, act, s))
-    return EquilibriumResult(
-        found.x, found.residual, found.n_iter, found.status == CONVERGED, found.method, found.status
-    )
+    return differentiable_result(A, b, act, s, found)

@@ -14,12 +14,10 @@ Source: Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
@@ -30,71 +28,20 @@ from implicit_models.equilibrium.convergence import (
     DIVERGED,
     MAX_ITER,
     SINGULAR,
-    STATUS_TEXT,
-    SolveStatistics,
     equilibrium_residual,
     report_failure,
     row_max,
 )
 from implicit_models.equilibrium.picard import StateMap, mark_not_finite, mask_not_finite, picard
+from implicit_models.equilibrium.result import EquilibriumResult, Solution, result_of
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
 from implicit_models.equilibrium.triangular import TriangularPlan, substitute, triangular_plan
-from implicit_models.matrices import diagonal
+from implicit_models.matrices import check_finite, diagonal
 
 NEWTON_UP_TO = 256  # states: above, one factorisation per sample costs more than the sweeps it saves
 NOT_AN_IMAGE = ("anderson", "damped_picard")  # their x is a mixture, not phi of something: slopes need z, not x
 SWEEPS_BEFORE_NEWTON = 60  # random A takes about 15, stiff A about 40
 NEWTON_STEPS = 40
-
-
-class Solution(NamedTuple):
-    """x (N, n), residual (N,), n_iter (N,), status (N,) int8, the method that found them, and whether a status is not 0."""
-
-    x: Tensor
-    residual: Tensor
-    n_iter: Tensor
-    status: Tensor
-    method: str
-    failed: bool
-
-    @classmethod
-    def of(cls, found: tuple[Tensor, Tensor, Tensor, Tensor], method: str) -> Solution:
-        status = found[3]
-        failed = status.numpy().any() if status.device.type == "cpu" else status.any()  # NumPy: less overhead
-        return cls(*found, method, bool(failed))
-
-
-@dataclass(frozen=True)
-class EquilibriumResult:
-    """Equilibrium of every sample and how it was reached.
-
-    x (N, n); residual (N,), recomputed from x; n_iter (N,) evaluations of the map; converged (N,); reason: "converged", or
-    which samples failed and how; solver: the method that ran; status (N,): 0 converged, 1 max_iter, 2 diverged,
-    3 input not finite, 4 singular system.
-    """
-
-    x: Float[Tensor, "N n"]
-    residual: Float[Tensor, " N"]
-    n_iter: Int[Tensor, " N"]
-    converged: Bool[Tensor, " N"]
-    solver: str
-    status: Int[Tensor, " N"]
-
-    @property
-    def reason(self) -> str:
-        code = self.status.cpu().numpy()
-        if not code.any():
-            return STATUS_TEXT[CONVERGED]
-        parts = []
-        for value in np.unique(code[code != CONVERGED]):
-            rows = np.flatnonzero(code == value)
-            shown = ", ".join(map(str, rows[:5])) + (f" and {rows.size - 5} more" if rows.size > 5 else "")
-            parts.append(f"{STATUS_TEXT[int(value)]}: sample {shown}")
-        return "; ".join(parts)
-
-    @property
-    def statistics(self) -> SolveStatistics:
-        return SolveStatistics(self.n_iter, self.residual.detach(), self.status, self.solver)
 
 
 def check_problem(A: Any, b: Any, x0: Any = None) -> None:
@@ -110,17 +57,12 @@ def check_problem(A: Any, b: Any, x0: Any = None) -> None:
             raise TypeError(f"{name} is {t.dtype} on {t.device}, but A is {A.dtype} on {A.device}")
     if A.shape[0] != A.shape[1]:
         raise ValueError(f"A must be square, got shape {tuple(A.shape)}")
+    if A.shape[0] == 0:
+        raise ValueError(f"A must have at least one state, got shape {tuple(A.shape)}")
     if b.shape[1] != A.shape[0]:
         raise ValueError(f"b must have {A.shape[0]} columns, one per state, got shape {tuple(b.shape)}")
     if x0 is not None and x0.shape != b.shape:
         raise ValueError(f"x0 must have the shape of b, {tuple(b.shape)}, got {tuple(x0.shape)}")
-
-
-def check_finite(A: Tensor) -> None:
-    values = A if A.layout is torch.strided else A.values()
-    # the sum is finite for all but pathological values: one pass, no mask
-    if not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
-        raise ValueError(f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}")
 
 
 def damping_of(A: Tensor, act: Activation) -> Tensor | None:
@@ -136,6 +78,7 @@ def damping_of(A: Tensor, act: Activation) -> Tensor | None:
 
 def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, s: SolverSettings, max_iter: int, damped: bool) -> Solution:
     """Picard or Anderson in torch; the name of what ran comes last."""
+    check_finite(A)  # tanh(inf) = 1 would pass for a solution
     damping = damping_of(A, act) if damped else None
     bad, (b, start) = mask_not_finite(b, x0)
     problem = StateMap(A, b, act, s.relative)
@@ -193,7 +136,9 @@ def solve_state(
     budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if _newton_helps(A, act) else s.max_iter
     found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
     if found.failed:
-        check_finite(A)
+        plan = triangular_plan(A, act) if slow_samples(found, budget).numel() else None  # A may be triangular in another order
+        if plan is not None:
+            return _substituted(plan, A, b, act, s)
     if not found.failed or budget == s.max_iter:
         return found
     for second in ("newton", "gauss_seidel"):  # should Newton go round in circles, sweeps have the last word
@@ -226,7 +171,7 @@ def _substituted(plan: TriangularPlan, A: Tensor, b: Tensor, act: Activation, s:
     status = torch.where(residual <= s.tol, CONVERGED, MAX_ITER).to(torch.int8)
     if bool(bad.any()):
         mark_not_finite(bad, x, residual, n_iter, status)
-    return Solution.of((x, residual, n_iter, status), "triangular")
+    return Solution.of((x, residual, n_iter, status), "triangular")._replace(plan=plan)
 
 
 def solve_equilibrium(
@@ -252,7 +197,8 @@ def solve_equilibrium(
         tol, tol_mode: see above. max_iter: evaluations of the map per sample.
         x0: (N, n) start; zero if None.
         on_failure: "warn" | "raise" | "ignore".
-    Returns: `EquilibriumResult`; its residual is computed afresh from the returned x.
+    Returns: `EquilibriumResult`; its residual is computed afresh from the returned x, and `converged` follows it: residual <= tol,
+        or <= `rounding_floor` (4 eps (|A| |x| + |b|)) where the solver stopped at tol; `reason` says which samples.
     Raises: TypeError, ValueError for what does not fit; `NotConverged` with on_failure="raise".
     Source: Tsai (2024), Theorem 1, (2.8).
     """
@@ -262,9 +208,9 @@ def solve_equilibrium(
     with torch.no_grad():
         check_finite(A)
         found = solve_state(A, b, act, s, x0, automatic_plan(A, act, s))
-        residual = equilibrium_residual(A, b, found.x, act, tol_mode=tol_mode)
+        result, found, _ = result_of(A, b, found, act, s)
         report_if_failed("equilibrium", A, act, found, s)
-    return EquilibriumResult(found.x, residual, found.n_iter, found.status == CONVERGED, found.method, found.status)
+    return result
 
 
 def report_if_failed(what: str, A: Tensor, act: Activation, found: Solution, s: SolverSettings) -> None:

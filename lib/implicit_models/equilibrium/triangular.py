@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from implicit_models.activations import Activation
-from implicit_models.matrices import csr_tensor, scipy_csr
+from implicit_models.matrices import check_finite, csr_tensor, scipy_csr
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def _levels(unit: np.ndarray, off: sp.csr_array) -> np.ndarray | None:
 
 def triangular_plan(A: Tensor, act: Activation) -> TriangularPlan | None:
     """The substitution plan of A, or None when A feeds back between blocks, or a state on itself by gamma_i A_ii >= 1."""
+    check_finite(A.detach())
     M = scipy_csr(A)
     diagonal = M.diagonal()
     componentwise = np.zeros(act.n, dtype=bool)

@@ -188,6 +188,24 @@ def test_perron_frobenius_is_a_tight_upper_bound(n, seed, density):
     assert lower * (1 - 1e-9) <= found <= max(upper, np.abs(np.diag(A)).max()) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_perron_frobenius_of_badly_scaled_matrices(sparse):
+    kind = sp.csr_array if sparse else np.asarray
+    assert perron_frobenius(kind(np.array([[0, 1e30], [0.25e-30, 0]]))) == pytest.approx(0.5, rel=1e-12)
+    assert perron_frobenius(kind(np.array([[0, 1e300], [0.25e-300, 0]]))) == pytest.approx(0.5, rel=1e-12)
+    assert perron_frobenius(kind(np.array([[1e308, 1e308], [1e308, 1e-308]]))) == pytest.approx(1.618033988749895e308, rel=1e-12)
+    rng = np.random.default_rng(0)
+    for n in (3, 12, 40):
+        M = rng.random((n, n)) * (rng.random((n, n)) < 0.4) + np.roll(np.eye(n), 1, axis=0)
+        expected = np.abs(np.linalg.eigvals(M)).max()
+        e = rng.integers(-400, 400, n)  # D^-1 M D in powers of two: the same eigenvalue to the last bit
+        found = perron_frobenius(kind(np.ldexp(M, e[None, :] - e[:, None])))
+        assert expected * (1 - 1e-13) <= found <= expected * (1 + 1e-11)
+    weights = 10.0 ** rng.uniform(-300, 300, 30)
+    cycle = np.roll(np.diag(weights), 1, axis=0)
+    assert perron_frobenius(kind(cycle)) == pytest.approx(np.exp(np.log(weights).mean()), rel=1e-11)
+
+
 # ---------------------------------------------------------------- certificates
 
 

@@ -5,6 +5,7 @@ Source: Tsai (2024), section 2.3; Collatz (1942) and Wielandt (1950) for the bra
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,56 @@ def square_matrix(A: Any, name: str = "A") -> np.ndarray | sp.csr_array:
 
 
 def _collatz_wielandt(N: np.ndarray | sp.csr_array, v: np.ndarray) -> tuple[float, float]:
-    ratio = (N @ v) / v
+    # what may have been lost to underflow is added, so that the upper bound holds for entries of any size
+    ratio = (N @ v + N.shape[0] * np.finfo(float).smallest_subnormal) / v
     return float(ratio.min()), float(ratio.max())
 
 
-def _irreducible_radius(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: float = 1e-13) -> float:
-    """Upper Collatz-Wielandt bound of an irreducible non-negative matrix: power steps, then Noda's iteration.
+def _balanced(N: np.ndarray | sp.csr_array) -> tuple[sp.csr_array, int]:
+    """D^-1 N D / 2^e with D diagonal in powers of two and no entry above about 1, and e: the same spectrum but for 2^e.
+
+    Mathematics: with mu the largest geometric mean of the entries along a cycle, the longest paths h_i = max_j
+    (log N_ij - log mu + h_j, 0) are finite, and N_ij exp(h_j - h_i) <= mu for all i, j. mu is found by Karp's theorem.
+    Entries that leave the range of float64 are replaced by the smallest normal number: never downwards.
+
+    Source: Karp (1978), the largest cycle mean; Schneider and Schneider (1991), max-balancing.
+    """
+    M = sp.csr_array(N)
+    M.eliminate_zeros()
+    n, start, column, length = M.shape[0], M.indptr[:-1], M.indices, np.log2(M.data)
+    walk = np.full((n + 1, n), -np.inf)  # the longest walks of k steps that end in state 0
+    walk[0, 0] = 0
+    for k in range(n):
+        walk[k + 1] = np.maximum.reduceat(length + walk[k, column], start)
+    ended = walk[n] > -np.inf
+    with np.errstate(invalid="ignore"):
+        mean = (walk[n, ended] - walk[:n, ended]) / np.arange(n, 0, -1)[:, None]
+    mu = mean.min(axis=0).max()
+    h = np.zeros(n)
+    for _ in range(n):
+        new = np.maximum(np.maximum.reduceat(length - mu + h[column], start), h)
+        if np.all(new <= h + 1e-6):
+            break
+        h = new
+    shift, exponent = round(mu), np.rint(h).astype(int)
+    row = np.repeat(np.arange(n), np.diff(M.indptr))
+    data = np.maximum(np.ldexp(M.data, exponent[column] - exponent[row] - shift), np.finfo(float).tiny)
+    return sp.csr_array((data, column, M.indptr), M.shape), shift
+
+
+def _irreducible_radius(N: np.ndarray | sp.csr_array) -> float:
+    """Certified upper bound of an irreducible non-negative matrix, balanced first if its scaling asks for it."""
+    with np.errstate(all="ignore"):
+        lower, upper = _bracket(N)
+    if (math.isfinite(upper) and upper - lower <= 1e-12 * upper) or N.shape[0] > DENSE_LIMIT:
+        return upper
+    balanced, shift = _balanced(N)
+    radius = float(np.ldexp(_bracket(balanced if sp.issparse(N) else balanced.toarray())[1], shift))
+    return radius if math.isnan(upper) else min(upper, radius)
+
+
+def _bracket(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: float = 1e-13) -> tuple[float, float]:
+    """Collatz-Wielandt bracket of an irreducible non-negative matrix: power steps, then Noda's iteration.
 
     Noda's iteration v <- (upper I - N)^-1 v keeps v positive, and its upper bounds fall quadratically.
     """
@@ -51,8 +96,8 @@ def _irreducible_radius(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: flo
     v = np.ones(n)
     lower, upper = _collatz_wielandt(N, v)
     for _ in range(steps):  # the shift by the identity makes the power iteration aperiodic
-        if upper - lower <= rtol * upper:
-            return upper
+        if upper - lower <= rtol * upper or not math.isfinite(upper):
+            return lower, upper
         w = N @ v + upper * v
         v = w / w.max()
         lo, up = _collatz_wielandt(N, v)
@@ -67,7 +112,10 @@ def _irreducible_radius(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: flo
         if sparse:
             w = splu((shift * sp.eye_array(n) - N).tocsc()).solve(v)
         else:
-            w = np.linalg.solve(shift * np.eye(n) - N, v)
+            try:
+                w = np.linalg.solve(shift * np.eye(n) - N, v)
+            except np.linalg.LinAlgError:
+                break
         w = w / w[np.argmax(np.abs(w))]
         if not np.all(w > 0):
             break  # rounding won: the bracket found so far stands
@@ -76,7 +124,7 @@ def _irreducible_radius(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: flo
         if up >= upper and lo <= lower:
             break
         lower, upper = max(lower, lo), min(upper, up)
-    return upper
+    return lower, upper
 
 
 def spectral_radius(N: np.ndarray | sp.csr_array) -> float:
@@ -123,7 +171,7 @@ def perron_frobenius(A: Any) -> float:
 
     Mathematics: for any v > 0, min (|A| v)_i / v_i <= lambda_PF <= max (|A| v)_i / v_i on an irreducible block
     (Collatz-Wielandt); a reducible matrix takes the largest value over its strongly connected blocks, so a
-    triangular one is exact: max |A_ii|.
+    triangular one is exact: max |A_ii|. A block whose entries are of very different size is balanced first (`_balanced`).
 
     Args:
         A: (n, n) dense or sparse, torch or NumPy.

@@ -1,4 +1,4 @@
-"""The book's tasks: compile the kernels, execute each notebook whose content key changed, generate pages, build.
+"""The book's tasks: execute each notebook whose content key changed, generate pages, build.
 
 `make` calls this; `python -m doit list` shows the tasks. The profile comes from the environment variable PROFILE. A
 notebook's state is the key inside its executed copy, not doit's database, so a kill at any moment costs only the
@@ -64,11 +64,6 @@ def run(*arguments):
     return CmdAction([sys.executable, "-m", *arguments], shell=False, env=ENVIRONMENT, cwd=str(ROOT))
 
 
-def task_kernels():
-    """Compile the numba kernels once; their cache lies beside the modules."""
-    return {"actions": [run("implicit_models.equilibrium.compile_kernels")], "verbosity": 2}
-
-
 def task_notebook():
     """Execute a notebook if anything that it depends on changed."""
     for name in NAMES:
@@ -76,7 +71,6 @@ def task_notebook():
             "name": name,
             "actions": [run("reproduction.execute", name, "--profile", PROFILE)],
             "uptodate": [(up_to_date, [name, PROFILE])],
-            "task_dep": ["kernels"],
             "doc": f"notebooks/{name}.ipynb, profile {PROFILE}",
         }
 

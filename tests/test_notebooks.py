@@ -171,9 +171,42 @@ def test_executed_copy_is_up_to_date_until_something_changes(tmp_path, monkeypat
     execute.execute("small", "quick")
     assert execute.up_to_date("small", "quick") and not execute.up_to_date("small", "full")
     assert sorted(p.name for p in executed.iterdir()) == ["small.ipynb", "small.json"]
+    # A caption or a tag must reach the page as well.
+    small["cells"][1]["metadata"]["mystnb"] = {"figure": {"caption": "new"}}
+    (folder / "small.ipynb").write_text(json.dumps(small))
+    assert not execute.up_to_date("small", "quick")
+    execute.execute("small", "quick")
+    assert execute.up_to_date("small", "quick")
     small["cells"][1]["source"].append("\nextra = 1")
     (folder / "small.ipynb").write_text(json.dumps(small))
     assert not execute.up_to_date("small", "quick")
     # A copy that a kill left half written is no result.
     Path(executed / "small.ipynb").write_text('{"metadata": {"implicit')
     assert not execute.up_to_date("small", "quick")
+
+
+def test_comments_and_prose_leave_a_committed_run_fresh(tmp_path, monkeypatch):
+    from reproduction import execute
+
+    notebook = json.loads(json.dumps(read_notebook(NAMES[0])))
+    (tmp_path / "n.ipynb").write_text(json.dumps(notebook))
+    monkeypatch.setattr(execute, "NOTEBOOKS", tmp_path)
+    before = execute.code_key_of("n", {})
+    code = next(c for c in notebook["cells"][2:] if c["cell_type"] == "code")
+    code["source"] = ["# why\n", *code["source"]]
+    notebook["cells"][0]["source"] = ["# Another title"]
+    (tmp_path / "n.ipynb").write_text(json.dumps(notebook))
+    assert execute.code_key_of("n", {}) == before
+    code["source"].append("\nextra = 1")
+    (tmp_path / "n.ipynb").write_text(json.dumps(notebook))
+    assert execute.code_key_of("n", {}) != before
+
+
+@pytest.mark.parametrize("arguments, message", [(["nothing"], "no notebook 'nothing'"), ([NAMES[0], "-p", "seedz", "[7]"], "'seedz'"),
+                                                ([NAMES[0], "-p", "seeds", "seven"], "seeds")])
+def test_command_line_errors_are_one_line(arguments, message, capsys):
+    from reproduction import execute
+
+    with pytest.raises(SystemExit) as stop:
+        execute.main(arguments)
+    assert stop.value.code == 2 and message in capsys.readouterr().err

@@ -56,3 +56,13 @@ def test_unknown_profile_is_refused():
 def test_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match="known: alpha, beta"):
         check_names(["zzz"], ["alpha", "beta"])
+
+
+def test_guard_may_run_again_after_other_cells():
+    namespace = session("import math\nx = math.pi", 'seeds = [3]')
+    assert check_parameters(namespace)["seeds"] == [3]
+
+
+def test_broken_injection_is_not_passed_over():
+    with pytest.raises(ValueError, match="derived"):
+        check_parameters(session("# Parameters\nseeds = [1] + [2]"))

@@ -34,7 +34,9 @@ document.addEventListener("DOMContentLoaded", () => {
         const number = (row) => (/^[-+]?[\d.]+(e[-+]?\d+)?$/i.test(text(row)) ? parseFloat(text(row)) : NaN);
         rows.sort((a, b) => {
           const [x, y] = [number(a), number(b)];
-          const order = Number.isNaN(x) || Number.isNaN(y) ? text(a).localeCompare(text(b), "en", { numeric: true }) : x - y;
+          // Numbers first, by value, then texts: one total order.
+          const [p, q] = [Number.isNaN(x), Number.isNaN(y)];
+          const order = p !== q ? p - q : p ? text(a).localeCompare(text(b), "en", { numeric: true }) : x - y;
           return up ? order : -order;
         });
         body.append(...rows);

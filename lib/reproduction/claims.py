@@ -207,12 +207,12 @@ def load_claims(path: Path = CLAIMS) -> list[dict[str, Any]]:
 
 def recorded_values(notebook: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None, bool]:
     """A notebook's committed full run, its present build, and whether the committed run's code has since changed."""
-    from reproduction.execute import effective_parameters, keys_of
+    from reproduction.execute import code_key_of, effective_parameters
 
     full, build = load(RESULTS / f"{notebook}.json"), load(EXECUTED / f"{notebook}.json")
     stale = False
     if full is not None:
-        current = keys_of(notebook, effective_parameters(notebook, "full"))["code_key"]
+        current = code_key_of(notebook, effective_parameters(notebook, "full"))
         stale = full["provenance"]["code_key"] != current
     return full, build, stale
 

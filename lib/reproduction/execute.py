@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reproduction.content_key import ROOT, content_key, imported_modules
+from reproduction.content_key import ROOT, code_text, content_key, imported_modules
 from reproduction.parameters import assigned_names, check_names, coerce
 from reproduction.results import EXECUTED, MIME, RESULTS, save
 
@@ -80,17 +80,29 @@ def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:
     """Content key (decides a rerun) and code key (decides whether a committed result is stale) of a run."""
     notebook = read_notebook(name)
     code = code_of(notebook)
-    sources = "\n".join(cell_text(c) for c in notebook["cells"])
+    # Prose, captions and tags must reach the built page, though they do not make a committed number stale.
+    sources = json.dumps([[c["cell_type"], cell_text(c), c["metadata"]] for c in notebook["cells"]], sort_keys=True)
+    if "published_value" in code:
+        sources += (ROOT / "book" / "claims.yml").read_text(encoding="utf-8")
     modules = sorted(imported_modules(code))
     data = data_checksums(notebook, parameters)
-    # Prose must reach the built page, but it does not make a committed number stale.
     content = content_key(modules=modules, parameters=parameters, data=data, source=sources)
     committed = RESULTS / f"{name}.json"
     if committed.is_file():
         # The page shows the committed full run beside its own, so a new one reruns the page.
         content = content_key(modules=[], parameters={}, data={}, source=content + committed.read_text("utf-8"))
-    code_key = content_key(modules=modules, parameters=parameters, data={}, source=code, lock=None)
-    return {"content_key": content, "code_key": code_key, "data_key": json.dumps(data, sort_keys=True)}
+    return {"content_key": content, "code_key": code_key_of(name, parameters), "data_key": json.dumps(data, sort_keys=True)}
+
+
+def code_key_of(name: str, parameters: dict[str, Any]) -> str:
+    """Key of the code and parameters of a run, without data, installed versions, comments and prose.
+
+    A committed result whose code key is another one is stale.
+    """
+    code = code_of(read_notebook(name))
+    return content_key(
+        modules=sorted(imported_modules(code)), parameters=parameters, data={}, source=code_text(code), lock=None
+    )
 
 
 def effective_parameters(name: str, profile: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -216,6 +228,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import papermill
 
+    try:
+        effective_parameters(options.name, options.profile, dict(options.p))
+    except (FileNotFoundError, ValueError, TypeError) as error:
+        parser.error(str(error))
     try:
         execute(options.name, options.profile, dict(options.p), options.to)
     except papermill.PapermillExecutionError as error:

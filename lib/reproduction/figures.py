@@ -35,7 +35,7 @@ def identity_figure(content: Mapping[str, Any]):
     """Test error against half-width: the papers' models above, the controls below (a results file's content)."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(2, 1, figsize=(6.2, 9.2), sharex=True, sharey=True, gridspec_kw={"hspace": 0.5})
+    figure, panels = plt.subplots(2, 1, figsize=(6.2, 9.6), sharex=True, gridspec_kw={"hspace": 0.55})
     half_widths = [5 + float(shift) for shift in content["values"]["shifts"]]
     for axes, names, title in zip(panels, (IDENTITY_PAPER, IDENTITY_CONTROLS), ("the papers' models", "controls"), strict=True):
         spread_curves(axes, half_widths, select(content["curves"], names), xlabel="half-width of the test range U(-w, w)",
@@ -57,7 +57,7 @@ def arithmetic_figure(content: Mapping[str, Any], group: str):
     import matplotlib.pyplot as plt
 
     names = {"paper": ARITHMETIC_PAPER, "controls": ARITHMETIC_CONTROLS}[group]
-    figure, panels = plt.subplots(2, 1, figsize=(6.2, 9.2), sharex=True, sharey=True, gridspec_kw={"hspace": 0.25})
+    figure, panels = plt.subplots(2, 1, figsize=(6.2, 9.2), sharex=True, sharey=True, gridspec_kw={"hspace": 0.36})
     for axes, operation in zip(panels, ("addition", "subtraction"), strict=True):
         curves = {name: content["curves"][f"{operation}/{name}"] for name in names}
         spread_curves(axes, content["values"]["t"], curves, xlabel="t: test inputs are U(-t/2, t/2)", ylabel="test MSE", xscale="log")
@@ -82,9 +82,10 @@ def curves_figure(content: Mapping[str, Any], patterns: Sequence[str], titles: S
         rename: model -> the name whose style it takes.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     figure, panels = plt.subplots(len(patterns), 1, figsize=(6.2, 4.6 * len(patterns)), sharex=True, squeeze=False,
-                                  gridspec_kw={"hspace": 0.25})
+                                  gridspec_kw={"hspace": 0.36})
     for axes, pattern, title in zip(panels[:, 0], patterns, titles, strict=True):
         before, after = pattern.split("{}")
         for key, rows in content["curves"].items():
@@ -96,6 +97,7 @@ def curves_figure(content: Mapping[str, Any], patterns: Sequence[str], titles: S
                 spread_curves(axes, list(range(1, longest + 1)), {(rename or {}).get(name, name): padded}, xlabel="epoch", ylabel=ylabel)
         axes.set_title(f"{title} ({described(content)})", fontsize="medium")
         axes.tick_params(labelbottom=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_below(panels[-1, 0])
     return figure
 

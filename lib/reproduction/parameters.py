@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
@@ -88,10 +89,21 @@ def check_parameters(namespace: MutableMapping[str, Any]) -> dict[str, Any]:
     cells = [text for text in namespace["In"] if text.strip()][:-1]
     defaults = assigned_names(cells[0])
     for text in cells[1:]:
-        check_names(list(assigned_names(text)), list(defaults))
+        try:
+            given = assigned_names(text)
+        except (ValueError, SyntaxError):
+            if text.startswith("# Parameters"):
+                raise
+            continue  # another cell, run by hand before this one
+        check_names(list(given), list(defaults))
     values = {name: coerce(name, namespace[name], default) for name, default in defaults.items()}
     if values.get("profile", "quick") not in PROFILES:
         raise ValueError(f"parameter profile: {values['profile']!r} is none of {', '.join(PROFILES)}")
     namespace.update(values)
+    if "OMP_NUM_THREADS" not in os.environ:
+        # Models of a few hundred parameters only lose time on several threads.
+        import torch
+
+        torch.set_num_threads(1)
     print("parameters:", ", ".join(f"{name} = {value!r}" for name, value in values.items()))
     return values

@@ -35,7 +35,9 @@ def use_style() -> None:
 
     seaborn.set_theme(context="notebook", style="ticks", palette="colorblind", font_scale=0.9)
     import matplotlib
+    import pandas
 
+    pandas.set_option("display.max_colwidth", None)  # a note that is cut says nothing
     matplotlib.rcParams.update({
         "figure.figsize": (6.2, 4.4), "figure.dpi": 144, "savefig.bbox": "tight", "figure.facecolor": "white",
         "axes.grid": True, "grid.alpha": 0.35, "axes.spines.top": False, "axes.spines.right": False,

@@ -1,4 +1,4 @@
-"""Measured values of a notebook: recorded once, glued into pages, compared with the committed full run.
+"""Measured values of a notebook: recorded once, quoted by pages, compared with the committed full run.
 
 A notebook records every value that a page or a claim quotes. `publish` puts them into the executed notebook as one
 structured output, from which the runner writes `book/_executed/NAME.json` and, for the full profile,
@@ -74,7 +74,7 @@ class Results:
         self.withheld = reason
 
     def record(self, key: str, values: Any, unit: str = "") -> None:
-        """Record a value (a number, or one number a seed) under a key, and glue its median as text for the pages.
+        """Record a value (a number, a text, or one number a seed) under a key.
 
         Raises:
             ValueError: when the key is taken, since one of the two values would be lost.
@@ -108,30 +108,38 @@ class Results:
         }
 
     def publish(self) -> None:
-        """Emit the recorded values as one output of the current cell, and glue each median for the pages (needs IPython)."""
+        """Emit the recorded values as one output of the current cell, for the runner to read (needs IPython)."""
         from IPython.display import publish_display_data
-        from myst_nb import glue
 
         payload = self.content()
         json.dumps(payload, allow_nan=False)
         publish_display_data({MIME: payload, "text/plain": f"{len(payload['values'])} values of {self.notebook}"})
-        for key, value in payload["values"].items():
-            if not isinstance(value, (str, bool, type(None), Mapping)):
-                glue(key, statistics.median(numbers(value)), display=False)
 
     def full(self) -> dict[str, Any] | None:
         """The committed full run of this notebook, or None when there is none yet."""
         return load(RESULTS / f"{self.notebook}.json")
 
+    def cost(self) -> str:
+        """What the trainings of this run and of the committed full run took, as one sentence each."""
+        lines = []
+        for label, source in (("this run", self.content(withheld=True)), ("committed full run", self.full())):
+            seconds = (source or {"values": {}})["values"].get("training_cpu_seconds")
+            if seconds is None:
+                lines.append(f"{label}: none")
+            else:
+                lines.append(f"{label}: {source['profile']} profile, {len(source['seeds'])} seeds, {float(seconds):.0f} CPU seconds of training")
+        return "\n".join(lines)
+
     def table(self):
         """Median and range of every value in this run beside the committed full run, as a DataFrame."""
         import pandas as pd
 
-        full = self.full() or {"values": {}}
+        # A stand-in data set is not comparable with the committed run.
+        full = {"values": {}} if self.withheld else self.full() or {"values": {}}
         rows = {}
         for key in self.values:
             rows[key] = {
-                f"this run ({self.profile}, {len(self.seeds)} seeds)": summary(self.values[key]),
+                f"this run ({self.profile}, {len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''})": summary(self.values[key]),
                 "committed full run": summary(full["values"][key]) if key in full["values"] else "none",
                 "unit": self.units[key],
             }

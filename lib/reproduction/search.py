@@ -80,6 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     parameters = {"seed": options.seed, "folds": FOLDS, "epochs": EPOCHS, "n_train": N_TRAIN}
     key = content_key(modules=["reproduction.search"], parameters=parameters, data={}, lock=None)
     content = load(path)
+    if content is not None and "points" not in content:
+        parser.error(f"{path} holds something else than a search: give another file")
     if content is None or content["code_key"] != key:
         content = {"code_key": key, "parameters": parameters, "cpu": cpu_name(), "points": []}
     done = {(p["task"], p["model"], str(p["setting"])) for p in content["points"]}

@@ -745,3 +745,16 @@ def test_a_dense_triangular_matrix_in_another_order_is_solved_by_substitution():
     assert ((x - expected[:, order]).abs().amax(1) <= 1e-9 * expected.amax(1)).all()
     assert torch.isfinite(dP).all() and dP.any()
     assert certificate(P).kind in ("pf", "triangular") and certificate(P.detach().to_sparse_csr()).kind in ("pf", "triangular")
+
+
+@pytest.mark.parametrize("name, value", [("tol", [1e-6]), ("max_iter", [5]), ("solver", ["picard"])])
+def test_a_setting_of_the_wrong_type_is_named(name, value):
+    with pytest.raises((TypeError, ValueError), match=name):
+        solve_equilibrium(torch.zeros(1, 1), torch.ones(1, 1), **{name: value})
+
+
+def test_advice_names_solvers_that_can_run():
+    A = torch.tensor([[0.0, 0.999], [0.999, 0.0]], dtype=torch.float64)
+    with pytest.raises(NotConverged) as failure:
+        solve_equilibrium(A, torch.ones(1, 2, dtype=torch.float64), "tanh", solver="picard", max_iter=3, on_failure="raise")
+    assert "newton" not in str(failure.value)

@@ -63,9 +63,14 @@ class SolverSettings:
         return self.tol_mode == "relative"
 
 
-@functools.lru_cache(maxsize=128)
+_cached = functools.lru_cache(maxsize=256)(SolverSettings)
+
+
 def cached_settings(
     solver: str, tol: float, tol_mode: str, max_iter: int, backward: str, on_failure: str
 ) -> SolverSettings:
     """The same settings without checking them again: a call on a small state costs less than the checks."""
-    return SolverSettings(solver, tol, tol_mode, max_iter, backward, on_failure)
+    try:
+        return _cached(solver, tol, tol_mode, max_iter, backward, on_failure)
+    except TypeError:  # not hashable, or refused: the checks name the argument
+        return SolverSettings(solver, tol, tol_mode, max_iter, backward, on_failure)

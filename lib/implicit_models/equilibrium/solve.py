@@ -220,5 +220,5 @@ def report_if_failed(what: str, A: Tensor, act: Activation, found: Solution, s: 
         scale = 1.0 if s.relative or not found.x.numel() else float(torch.nan_to_num(row_max(found.x)).max())
         report_failure(
             what, A, act, found.status, found.residual, tol=s.tol, relative=s.relative, max_iter=s.max_iter,
-            on_failure=s.on_failure, scale=scale,
+            on_failure=s.on_failure, scale=scale, settings=s,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -108,5 +109,11 @@ def test_scoreboard_filters_and_sorts(browser, server):
     first = page.evaluate("[...document.querySelectorAll('.scoreboard tbody tr')].map(r => r.cells[0].textContent.trim())")
     ordered = page.evaluate("rows => [...rows].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}))", first)
     assert first == ordered and len(first) == len(claims)
+    page.click("th:nth-child(2) button")
+    published = page.evaluate("[...document.querySelectorAll('.scoreboard tbody tr')].map(r => r.cells[1].textContent.trim())")
+    plain = [bool(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", text, flags=re.IGNORECASE)) for text in published]
+    assert plain == sorted(plain, reverse=True), "numbers come first"
+    values = [float(text) for text, number in zip(published, plain) if number]
+    assert values == sorted(values) and len(values) > 20
     context.close()
     assert faults == []

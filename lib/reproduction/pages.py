@@ -26,6 +26,11 @@ GENERATED = ROOT / "book" / "_generated"
 SEVERITIES = ("theorem", "contradiction", "number", "experiment", "method", "overclaim", "data", "sharpness", "misprint")
 
 
+def named(text: Any) -> str:
+    """Text for a reader, escaped: the papers' codes become their names."""
+    return escape(re.sub(r"\b(00[0-4])\b(?![.,]\d)", lambda code: PAPERS[code[1]][0], str(text)))
+
+
 def slug(text: str) -> str:
     """A verdict as a CSS class."""
     return text.replace(" ", "-")
@@ -72,25 +77,25 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
         papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in claim["papers"]}))
         details = []
         if claim.get("setting"):
-            details.append(f"<dt>setting</dt><dd>{escape(str(claim['setting']))}</dd>")
+            details.append(f"<dt>setting</dt><dd>{named(claim['setting'])}</dd>")
         if claim.get("conflicts"):
-            details.append(f"<dt>conflict in the papers</dt><dd>{escape(str(claim['conflicts']))}</dd>")
+            details.append(f"<dt>conflict in the papers</dt><dd>{named(claim['conflicts'])}</dd>")
         if "reproduced_if" in claim:
             condition = f"<code>{escape(claim['reproduced_if'])}</code>"
             if "direction_if" in claim:
                 condition += f"; in direction if <code>{escape(claim['direction_if'])}</code>"
             details.append(f"<dt>reproduced if</dt><dd>{condition}</dd>")
         if claim.get("explanation") and committed.verdict in VERDICTS[1:3]:
-            details.append(f"<dt>why</dt><dd>{escape(claim['explanation'])}</dd>")
+            details.append(f"<dt>why</dt><dd>{named(claim['explanation'])}</dd>")
         if claim.get("not_testable"):
-            details.append(f"<dt>why not testable</dt><dd>{escape(claim['not_testable'])}</dd>")
+            details.append(f"<dt>why not testable</dt><dd>{named(claim['not_testable'])}</dd>")
         more = f"<details><summary>details</summary><dl>{''.join(details)}</dl></details>" if details else ""
         rows.append(
             f'<tr id="{escape(claim["id"])}" data-paper="{escape(papers)}" data-verdict="{escape(committed.verdict)}" '
             f'data-kind="{escape(claim["kind"])}" data-notebook="{escape(claim["notebook"])}">'
-            f'<td data-label="claim">{escape(claim["statement"])} <span class="where">{escape(format_sources(claim["papers"]))}'
+            f'<td data-label="claim">{named(claim["statement"])} <span class="where">{escape(format_sources(claim["papers"]))}'
             f"</span>{more}</td>"
-            f'<td data-label="published">{escape(format_published(claim["published"]))}</td>'
+            f'<td data-label="published">{named(format_published(claim["published"]))}</td>'
             f'<td data-label="measured, full run">{verdict_cell(committed)}</td>'
             f'<td data-label="this build">{verdict_cell(present) if present.measured else "<span>not measured in this build</span>"}</td>'
             f'<td data-label="notebook">{notebook_link(notebook)}</td></tr>'
@@ -111,12 +116,13 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
 def errata(entries: list[dict[str, Any]]) -> str:
     """The errata as a filterable table: printed, right, evidence."""
     rows, shown = [], 0
+    recorded = {name: recorded_values(name) for name in {entry["shown"]["notebook"] for entry in entries if "shown" in entry}}
     for entry in entries:
-        evidence = f'<span>{escape(str(entry["evidence"]))}</span>'
+        evidence = f'<span>{named(entry["evidence"])}</span>'
         status = "not yet"
         if "shown" in entry:
             notebook, values = entry["shown"]["notebook"], []
-            full, build, _ = recorded_values(notebook)
+            full, build, _ = recorded[notebook]
             for name, key in entry["shown"].get("values", {}).items():
                 source = next((r for r in (full, build) if r and key in r["values"]), None)
                 if source:
@@ -126,12 +132,15 @@ def errata(entries: list[dict[str, Any]]) -> str:
             evidence += f'<br>{text}shown in {notebook_link(notebook)}'
         elif entry.get("checked") == "reading":
             status = "reading"
+            evidence += '<br><em class="where">the papers themselves show it</em>'
+        else:
+            evidence = f'<em class="where">how to check (no notebook computes it yet):</em> {evidence}'
         shown += status == "shown"
         papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in entry["papers"]}))
         rows.append(
             f'<tr id="{escape(entry["id"])}" data-paper="{escape(papers)}" data-severity="{escape(entry["severity"])}" '
             f'data-shown="{status}"><td data-label="where">{escape(format_sources(entry["papers"]))}</td>'
-            f'<td data-label="printed">{escape(str(entry["printed"]))}</td><td data-label="right">{escape(str(entry["right"]))}</td>'
+            f'<td data-label="printed">{named(entry["printed"])}</td><td data-label="right">{named(entry["right"])}</td>'
             f'<td data-label="evidence">{evidence}</td><td data-label="kind">{escape(entry["severity"])}</td></tr>'
         )
     filters = (options("paper", "paper", [PAPERS[p][0] for p in PAPERS])
@@ -170,16 +179,18 @@ def benchmark(area: str) -> str:
     content = load(ROOT / "benchmarks" / "results" / f"{area}.json")
     if content is None:
         return "<p>No committed run of this benchmark.</p>\n"
+    columns = ("median", "min", "max")
     rows = "".join(
         f'<tr><td data-label="case">{escape(name.replace("_", " "))}</td>'
-        + "".join(f'<td data-label="{column}">{ratio[column]:.3g}</td>' for column in ("median", "min", "max")) + "</tr>"
+        + "".join(f'<td data-label="{column}">{ratio[column]:.3g}</td>' for column in columns) + "</tr>"
         for name, ratio in content["ratios"].items()
     )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("case", "median", "min", "max"))
-    checks = "".join(f'<li>{escape(name.replace("_", " "))}: {"holds" if good else "fails"}</li>'
-                     for name, good in content["checks"].items())
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("case", *(f"times faster, {column}" for column in columns)))
+    failed = [name.replace("_", " ") for name, good in content["checks"].items() if not good]
+    checks = f"{len(content['checks']) - len(failed)} of {len(content['checks'])} checks hold"
+    checks += f"; these fail: {'; '.join(failed)}." if failed else "."
     return (f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-            f"<ul>{checks}</ul><p>{escape(machine(content['machine']))}</p>\n")
+            f"<p>{escape(checks)} {escape(machine(content['machine']))}</p>\n")
 
 
 def api() -> str:
@@ -196,13 +207,16 @@ def api() -> str:
                 if not key.startswith("_") and inspect.isfunction(member) and member.__doc__:
                     methods.append(entry(f"{name}.{key}", member, "h3"))
         parts.append(entry(name, item, "h2") + "".join(methods))
-    return "".join(parts)
+    index = " · ".join(f'<a href="#{name}">{name}</a>' for name in sorted(implicit_models.__all__, key=str.lower) if not name.startswith("_"))
+    return f"<p>{index}</p>" + "".join(parts)
 
 
 def entry(name: str, item: Any, level: str) -> str:
     """One documented object as HTML."""
     try:
         signature = re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "...", str(inspect.signature(item)))
+        # Annotations are read from texts; a reader of the page needs neither their quotes nor self.
+        signature = re.sub(r"\(self(, )?", "(", signature.replace("'", "").replace('"', ""))
     except (TypeError, ValueError):
         signature = ""
     module = getattr(item, "__module__", "")

@@ -1,0 +1,58 @@
+"""Sentences of README and pages that say how an experiment came out, held against the committed runs."""
+
+from statistics import median
+
+import pytest
+
+from reproduction.results import RESULTS, load, numbers
+
+
+@pytest.fixture(scope="module")
+def identity():
+    return load(RESULTS / "ch5_identity.json")["values"]
+
+
+@pytest.fixture(scope="module")
+def arithmetic():
+    return load(RESULTS / "ch5_arithmetic.json")["values"]
+
+
+@pytest.fixture(scope="module")
+def fashion():
+    return load(RESULTS / "implicit_fashion.json")["values"]
+
+
+def test_readme_figure(identity):
+    """The linear model and the bias-free MLP stay below the implicit model, the MLP is orders of magnitude above."""
+    assert median(numbers(identity["mse_ratio_linear_205"])) < 1 and median(numbers(identity["mse_ratio_mlp_bias_free_205"])) < 1
+    assert min(numbers(identity["mse_ratio_mlp_205"])) > 1e3
+
+
+def test_depth_follows_the_tolerance(identity):
+    """The count grows with the shift under the absolute tolerance only."""
+    absolute = [median(numbers(identity[f"iterations_absolute_shift_{s}"])) for s in (0, 40, 200)]
+    relative = [median(numbers(identity[f"iterations_relative_shift_{s}"])) for s in (0, 40, 200)]
+    assert absolute[0] < absolute[1] < absolute[2]
+    assert max(relative) < 1.1 * min(relative)
+
+
+def test_homogeneous_models_grow_with_the_square(identity):
+    for model in ("implicit_no_skip", "linear", "mlp_bias_free"):
+        assert median(numbers(identity[f"growth_{model}_40"])) == pytest.approx(81, rel=0.3), model
+
+
+def test_slopes_are_two_for_bias_free_models(arithmetic):
+    for operation in ("addition", "subtraction"):
+        for model in ("implicit", "implicit_no_skip", "implicit_strict_upper", "linear", "mlp_bias_free"):
+            assert median(numbers(arithmetic[f"{operation}_slope_{model}"])) == pytest.approx(2, abs=0.15), (operation, model)
+        assert median(numbers(arithmetic[f"{operation}_linear_over_implicit"])) < 1e-2
+
+
+def test_sequential_encoder_is_a_constant(arithmetic):
+    assert arithmetic["sequential_output_spread"] < 1e-4
+
+
+def test_classifiers_reach_their_bar(fashion):
+    assert min(numbers(fashion["accuracy_implicit"])) >= 0.86
+    assert median(numbers(fashion["accuracy_implicit"])) > median(numbers(fashion["accuracy_linear"]))
+    assert fashion["all_converged"] is True

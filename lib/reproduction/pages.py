@@ -117,7 +117,8 @@ def errata(entries: list[dict[str, Any]]) -> str:
     """The errata as a filterable table: printed, right, evidence."""
     rows, shown = [], 0
     recorded = {name: recorded_values(name) for name in {entry["shown"]["notebook"] for entry in entries if "shown" in entry}}
-    for entry in entries:
+    # What a notebook shows comes first; inside each half the order is that of the file, by chapter.
+    for entry in sorted(entries, key=lambda entry: "shown" not in entry):
         evidence = f'<span>{named(entry["evidence"])}</span>'
         status = "not yet"
         if "shown" in entry:

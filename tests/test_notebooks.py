@@ -103,7 +103,8 @@ def check_arithmetic(values, curves):
     for operation in ("addition", "subtraction"):
         for model in ("implicit", "linear", "mlp_bias_free"):
             near, far = numbers(curves[f"{operation}/{model}"][0])
-            assert far / near == pytest.approx(100, rel=0.2), (operation, model)
+            # 300 samples: a mean square scatters by about sqrt(2/300), a ratio of two by .12; three deviations.
+            assert far / near == pytest.approx(100, rel=0.36), (operation, model)
         # No model can be below the mean of Var[y | u], which least squares nearly reaches.
         floor, reached = (numbers(values[f"{operation}_per_sample_{key}"])[0] for key in ("floor", "reached"))
         assert 0.9 * floor < reached < 1.3 * floor

@@ -77,3 +77,8 @@ def test_a_file_is_rewritten_only_when_it_changed(tmp_path):
 def test_verdict_cell_marks_staleness():
     assert "stale" in pages.verdict_cell(Verdict("reproduced", "1", True))
     assert "stale" not in pages.verdict_cell(Verdict("reproduced", "1", False))
+
+
+def test_codes_become_names_and_numbers_stay():
+    assert pages.named("10,000 x 10; 002: 1,000; 000, 003: 5") == "10,000 x 10; Tsai 2024: 1,000; Ganesh 2023, Workshop 2022: 5"
+    assert pages.named("a < .003 and 0.001 (004 has 1)") == "a &lt; .003 and 0.001 (SIM paper has 1)"

@@ -28,7 +28,7 @@ SEVERITIES = ("theorem", "contradiction", "number", "experiment", "method", "ove
 
 def named(text: Any) -> str:
     """Text for a reader, escaped: the papers' codes become their names."""
-    return escape(re.sub(r"\b(00[0-4])\b(?![.,]\d)", lambda code: PAPERS[code[1]][0], str(text)))
+    return escape(re.sub(r"(?<![\w,.])(00[0-4])\b(?![.,]\d)", lambda code: PAPERS[code[1]][0], str(text)))
 
 
 def slug(text: str) -> str:

@@ -9,6 +9,7 @@ Source: SIM paper, section 3, (1) to (2); Tsai thesis (2024), section 3.1.
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -218,6 +219,7 @@ def states(
     batch_size: int = 512,
     memory_budget: int = MEMORY_BUDGET,
     folder: str | Path | None = None,
+    dtype: torch.dtype | None = None,
     check: bool = True,
 ) -> States:
     """States of a trained network on the inputs U, from one pass in eval mode.
@@ -231,9 +233,10 @@ def states(
         U: (m, ...) torch or NumPy, floating; cast to the dtype and device of the network batch by batch.
         batch_size: samples a pass. memory_budget: bytes of X, Z and Y above which they become .npy memory maps.
         folder: of the memory maps, made if need be; a temporary one, deleted with the result, if None.
+        dtype: torch.float64 runs a double precision copy of a float32 network, as exact matching needs; None: its own.
         check: verify on the first batch that the network is affine between its activations.
 
-    Returns: `States`, in the dtype of the network.
+    Returns: `States`, in the dtype of the pass.
 
     Raises: ValueError for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN or
         infinite value in U (naming the sample), for an implicit model without equilibrium; TypeError for other inputs.
@@ -253,9 +256,10 @@ def states(
     m, implicit = U.shape[0], isinstance(network, ImplicitModel)
     if not implicit:
         activation_modules(network)
-    like = next((p for p in (*network.parameters(), *network.buffers()) if p.is_floating_point()), torch.empty(0))
-    recorder, store, keep = _Recorder(network), None, None
-    with evaluation_mode(network):
+    run = network if dtype is None else copy.deepcopy(network).to(dtype)
+    like = next((p for p in (*run.parameters(), *run.buffers()) if p.is_floating_point()), torch.empty(0))
+    recorder, store, keep = _Recorder(run), None, None
+    with evaluation_mode(run):
         for at in range(0, m, batch_size):
             u = torch.as_tensor(np.ascontiguousarray(U[at : at + batch_size]) if isinstance(U, np.ndarray) else U[at : at + batch_size])
             u = u.to(device=like.device, dtype=like.dtype)
@@ -263,13 +267,13 @@ def states(
             if not bool(finite.all()):
                 raise ValueError(f"U has a value that is not finite in sample {at + int(torch.nonzero(~finite)[0])}")
             if implicit:
-                X, Z, Y = _implicit_states(network, u, at)
+                X, Z, Y = _implicit_states(run, u, at)
             else:
                 x, z, y = recorder(u)
                 if at == 0 and check:
                     few = slice(0, 16)
                     names = [b.name for b in reversed(recorder.blocks())]
-                    require_affine(network, u[few], [t[few] for t in x], [t[few] for t in z], y[few], names)
+                    require_affine(run, u[few], [t[few] for t in x], [t[few] for t in z], y[few], names)
                 X, Z, Y = torch.cat(x[::-1], 1), torch.cat(z[::-1], 1), y
             if store is None:
                 if m * (2 * X.shape[1] + Y.shape[1]) * X.element_size() > memory_budget:

@@ -1,0 +1,217 @@
+"""State-driven implicit modelling: a sparse, well-posed implicit model that reproduces the states of a trained network.
+
+Source: SIM paper, section 3, (2), (4), (7), (11); Tsai thesis (2024), chapter 3.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from implicit_models.sim.backends import chunks_of, default_workers, map_chunks
+from implicit_models.sim.chunk_store import Chunk, content_key, read_manifest
+from implicit_models.sim.problem import RowProblem, row_problem
+from implicit_models.sim.result import SIMResult, original_units
+from implicit_models.sim.scaling import scale_of
+from implicit_models.sim.states import States, states
+
+OBJECTIVES = ("l1", "l2", "perspective", "none")
+CHUNKS_PER_WORKER = 8
+
+
+def row_weights(objective: str, lam: float, alpha: float, beta: float, eta: float) -> dict[str, float]:
+    """The paper's lambda ||z - M a||^2 + f(a), divided by 2 lambda: the weights of f in row units.
+
+    Args: objective: "l1" (f = beta ||a||_1) | "l2" (alpha ||a||^2) | "perspective" (alpha s + eta t) | "none".
+    Returns: {"beta"}, {"ridge"} (of ridge/2 ||a||^2), {"alpha", "eta"} or nothing.
+    Source: SIM paper, (4), (7), (11).
+    """
+    if objective == "l1":
+        return {"beta": beta / (2 * lam)}
+    if objective == "l2":
+        return {"ridge": alpha / lam}
+    return {"alpha": alpha / (2 * lam), "eta": eta / (2 * lam)} if objective == "perspective" else {}
+
+
+def solve_chunk(
+    arrays: Mapping[str, np.ndarray], chunk: Chunk, *, n_states: int, kappa: float, state: dict[str, float],
+    output: dict[str, float], perspective: bool, rtol: float, atol: float,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """The rows start..stop-1 of a problem {"G", "C", "zz", "mask"}, for `map_chunks`; rows from n_states on have no ball.
+
+    A row whose C or zz is not finite is NaN with status "not_finite"; it is not shown to the solver.
+    """
+    start, stop = chunk
+    if perspective:
+        from implicit_models.sim.perspective import solve_perspective_rows as solve
+    else:
+        from implicit_models.sim.rows import solve_rows as solve
+    C, zz = arrays["C"][start:stop], arrays["zz"][start:stop]
+    mask, weights = (arrays["mask"], state) if start < n_states else (np.zeros_like(arrays["mask"]), output)
+    good = np.isfinite(zz) & np.isfinite(C).all(1)
+    r, d = C.shape
+    out = {
+        "A": np.full((r, d), np.nan), "multiplier": np.full(r, np.nan), "gap": np.full(r, np.nan),
+        "n_steps": np.zeros(r, dtype=np.int64), "status": np.full(r, "not_finite", dtype="<U12"),
+    }  # fmt: skip
+    if good.any():
+        rows = solve(arrays["G"], C[good], zz[good], kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
+        for name in out:
+            out[name][good] = getattr(rows, name)
+    return out
+
+
+def _positive(**values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} must be a number, got {value!r}")
+        if not (np.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
+def _layout(problem: RowProblem, workers: int, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
+    """Chunks of state rows and of output rows; those of the first run if a folder holds some."""
+    begun = None if resume is None else read_manifest(resume)
+    n, r = problem.n_states, problem.C.shape[0]
+    if rows_per_chunk is None:
+        if begun is not None and begun["chunks"] and begun["chunks"][-1][1] == r:
+            return [tuple(c) for c in begun["chunks"]]
+        rows_per_chunk = int(np.clip(-(-r // (CHUNKS_PER_WORKER * workers)), 4, 256))
+    if isinstance(rows_per_chunk, bool) or not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
+        raise ValueError(f"rows_per_chunk must be a positive int, got {rows_per_chunk!r}")
+    return chunks_of(0, n, rows_per_chunk) + chunks_of(n, r, rows_per_chunk)
+
+
+def _exact_problem(found: States, bias: bool, s: np.ndarray) -> dict[str, np.ndarray]:
+    from implicit_models.sim.exact import orthonormal_equations
+
+    m = found.n_samples
+    M = np.hstack([found.X / s, found.U, np.ones((m, int(bias)))]).astype(np.float64)
+    T = np.hstack([found.Z / s, found.Y]).astype(np.float64)
+    V, T, consistent = orthonormal_equations(M, T)
+    return {"V": V, "T": T, "consistent": consistent}
+
+
+def fit_sim(
+    network: nn.Module | States,
+    U: Any = None,
+    *,
+    objective: str = "l1",
+    kappa: float = 0.99,
+    lambda1: float = 0.1,
+    lambda2: float = 0.1,
+    alpha: float = 1e-3,
+    beta: float = 1e-2,
+    eta: float | None = None,
+    scale: Any = "theorem",
+    scale_kappa: float = 0.99,
+    ball: str = "state",
+    bias: bool = True,
+    exact: bool = False,
+    exact_solver: str = "CLARABEL",
+    zero_below: float = 0.0,
+    backend: str = "serial",
+    workers: int | None = None,
+    rows_per_chunk: int | None = None,
+    resume: str | Path | None = None,
+    address: str | None = None,
+    start_method: str | None = None,
+    rtol: float = 1e-6,
+    atol: float = 1e-9,
+    progress: bool | None = None,
+) -> SIMResult:
+    """Sparse implicit model whose rows reproduce the states and outputs of a trained network.
+
+    Mathematics: in the units s of the states (x' = x / s, z' = z / s), row by row,
+        min over (A', B', b)  lambda1 ||z'_i - A'_i x' - B'_i u - b_i||^2 + f(A'_i, B'_i, b_i)   s.t.  ||A'_i||_1 <= kappa,
+        min over (C', D, d)   lambda2 ||y_k - C'_k x' - D_k u - d_k||^2 + f(C'_k, D_k, d_k),
+    then A = S A' S^-1, B = S B', C = C' S^-1. f = beta ||.||_1 ("l1"), alpha ||.||_2^2 ("l2"), sum of alpha s + eta t with
+    s t >= a^2, t <= 1 ("perspective"), 0 ("none"). kappa < 1 makes A well-posed whatever the units, and whatever f.
+
+    Args:
+        network, U: a trained network and its inputs (m, ...); or its `States`, found once for a sweep, and no U.
+        objective, lambda1, lambda2, alpha, beta, eta: see above; eta = alpha if None.
+        kappa: radius of the ball, at least 1 gives no certificate of its own. ball: "state": it holds A' only; "row": B' too.
+        scale, scale_kappa: units of the states, see `scale_of`: "theorem" | "std" | "uniform" | "none" | an array (n,).
+        bias: fit b and d, weights of a constant input that the ball never holds.
+        exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised. `zero_below`: see
+            `exact_rows`.
+        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: about 8 chunks a worker if None.
+        resume: folder of finished rows; a run that was cut off goes on from there.
+        rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
+
+    Returns: `SIMResult`; rows without a certificate say so in `status`.
+
+    Raises: TypeError, ValueError naming the argument, the sample or the shape that does not fit.
+
+    Source: SIM paper, (2), (4), (7), (11) and Theorem 2.4; Tsai thesis (2024), section 3.1.
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"unknown objective {objective!r}; choose one of {', '.join(OBJECTIVES)}")
+    if ball not in ("state", "row"):
+        raise ValueError(f"ball must be 'state' or 'row', got {ball!r}")
+    eta = alpha if eta is None else eta
+    _positive(kappa=kappa, lambda1=lambda1, lambda2=lambda2, alpha=alpha, beta=beta, eta=eta, rtol=rtol, atol=atol)
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ValueError(f"workers must be a positive int, got {workers!r}")
+    clock, timing = time.perf_counter(), {}
+
+    def lap(name: str) -> None:
+        nonlocal clock
+        now = time.perf_counter()
+        timing[name], clock = now - clock, now
+
+    if isinstance(network, States):
+        if U is not None:
+            raise TypeError("states hold their inputs already: pass either a network and U, or states")
+        found = network
+    else:
+        if U is None:
+            raise TypeError("fit_sim needs the inputs U of the network")
+        found = states(network, U, dtype=torch.float64 if exact else None)
+    lap("states")
+    problem = row_problem(found, bias=bias)
+    lap("gram")
+    units = scale_of(found, scale, kappa=scale_kappa)
+    scaled = problem.scaled(units.s)
+    lap("scale")
+    mask = problem.in_ball(ball)
+    if exact:
+        from implicit_models.sim.exact import exact_chunk
+
+        arrays = {**_exact_problem(found, bias, units.s), "mask": mask}
+        settings = {"objective": objective, "kappa": kappa, "alpha": alpha, "beta": beta, "eta": eta}
+        settings |= {"solver": exact_solver, "rtol": rtol, "zero_below": zero_below}
+        solver = functools.partial(exact_chunk, n_states=problem.n_states, settings=settings)
+    else:
+        arrays = {"G": scaled.G, "C": scaled.C, "zz": scaled.zz, "mask": mask}
+        settings = {"kappa": float(kappa), "rtol": rtol, "atol": atol, "perspective": objective == "perspective"}
+        settings["state"] = row_weights(objective, lambda1, alpha, beta, eta)
+        settings["output"] = row_weights(objective, lambda2, alpha, beta, eta)
+        solver = functools.partial(solve_chunk, n_states=problem.n_states, **settings)
+    lap("set-up")
+    chunks = _layout(problem, workers or (1 if backend == "serial" else default_workers()), rows_per_chunk, resume)
+    key = "" if resume is None else content_key(arrays, (problem.n_states, sorted(settings.items()), exact))
+    results, run = map_chunks(
+        solver, chunks, arrays=arrays, backend=backend, workers=workers, resume=resume, key=key, address=address,
+        start_method=start_method, progress=progress,
+    )  # fmt: skip
+    lap("rows")
+    timing["start-up"] = run.start_s
+    whole = {name: np.concatenate([r[name] for r in results]) for name in ("A", "multiplier", "gap", "n_steps", "status")}
+    A, B, C, D, b, d = original_units(whole.pop("A"), problem, units.s)
+    described = {"name": objective, "lambda1": lambda1, "lambda2": lambda2}
+    described |= {"l1": {"beta": beta}, "l2": {"alpha": alpha}, "perspective": {"alpha": alpha, "eta": eta}, "none": {}}[objective]
+    if exact:
+        described = {k: v for k, v in described.items() if not k.startswith("lambda")} | {"exact": True}
+    return SIMResult(
+        A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, scale=units, states=found, timing=timing, run=run, **whole
+    )

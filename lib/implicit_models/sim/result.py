@@ -1,0 +1,185 @@
+"""The state-driven implicit model that a fit found, with what certifies and what describes it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from jaxtyping import Float, Shaped
+from torch import nn
+
+from implicit_models.sim.backends import RunReport
+from implicit_models.sim.problem import RowProblem
+from implicit_models.sim.scaling import Scale
+from implicit_models.sim.states import States
+
+DONE = ("optimal", "fista")
+
+
+def nonzero_parameters(network: nn.Module) -> int:
+    """||N||_0 of the papers: non-zero entries of all parameters, and of constant sparse matrices of an implicit model."""
+    from implicit_models.model import ImplicitModel
+
+    count = sum(int(torch.count_nonzero(p)) for p in network.parameters())
+    if isinstance(network, ImplicitModel):
+        sparse = [M for M in network.buffers() if M.layout is not torch.strided]
+        count += sum(int(torch.count_nonzero(M.values())) for M in sparse)
+    return count
+
+
+@dataclass(frozen=True)
+class SIMResult:
+    """Rows of a state-driven implicit model in the original units of the states.
+
+    A (n, n), B (n, p), C (q, n), D (q, p): CSR, with the solver's own support; b (n,), d (q,): dense, None without bias.
+    gap, multiplier, status, n_steps: (n + q,), state rows before output rows, of the problems in scaled units.
+    objective: its name and weights. kappa, ball: of the state rows. timing: seconds of the parts. run: how the chunks went.
+    """
+
+    A: sp.csr_array
+    B: sp.csr_array
+    C: sp.csr_array
+    D: sp.csr_array
+    b: Float[np.ndarray, " n"] | None
+    d: Float[np.ndarray, " q"] | None
+    gap: Float[np.ndarray, " r"]
+    multiplier: Float[np.ndarray, " r"]
+    status: Shaped[np.ndarray, " r"]
+    n_steps: Shaped[np.ndarray, " r"]
+    objective: dict[str, Any]
+    kappa: float
+    ball: str
+    scale: Scale
+    states: States
+    timing: dict[str, float]
+    run: RunReport
+
+    @property
+    def failed_rows(self) -> np.ndarray:
+        """Rows without a certified solution; n_states and above are outputs."""
+        return np.flatnonzero(~np.isin(self.status, DONE))
+
+    @functools.cached_property
+    def model(self) -> Any:
+        """`ImplicitModel` with sparse CSR matrices, float64, in the network's units.
+
+        Raises: ValueError naming the rows that have no values (NaN in their data, or an infeasible exact match).
+        """
+        from implicit_models.model import ImplicitModel
+
+        parts = [np.isnan(M.sum(1)) for M in (self.A, self.B, self.C, self.D)]
+        lost = np.flatnonzero(np.concatenate([parts[0] | parts[1], parts[2] | parts[3]]))
+        if lost.size:
+            raise ValueError(f"{lost.size} rows have no values, the first is row {lost[0]} ({self.status[lost[0]]}): no model without them")
+        keeps = {} if not 0 < self.kappa < 1 else {"kappa": self.kappa}
+        return ImplicitModel.from_matrices(
+            self.A, self.B, self.C, self.D, self.states.activation, b=self.b, d=self.d, on_failure="warn", **keeps
+        )
+
+    def predict(self, U: Any, batch_size: int = 1024) -> Float[np.ndarray, "N q"]:
+        """Outputs of the model for inputs of any floating dtype, (N, ...) torch or NumPy."""
+        U = torch.as_tensor(np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U)).flatten(1)
+        with torch.no_grad():
+            return torch.cat([self.model(u.double()) for u in U.split(batch_size)]).numpy()
+
+    @property
+    def nnz(self) -> int:
+        """||M||_0: non-zero entries of A, B, C, D, b, d."""
+        vectors = [v for v in (self.b, self.d) if v is not None]
+        return sum(M.nnz for M in (self.A, self.B, self.C, self.D)) + sum(int(np.count_nonzero(v)) for v in vectors)
+
+    @property
+    def dense_count(self) -> int:
+        """Entries of A, B, C, D, b, d, zero or not."""
+        vectors = [v for v in (self.b, self.d) if v is not None]
+        return sum(int(np.prod(M.shape)) for M in (self.A, self.B, self.C, self.D)) + sum(v.size for v in vectors)
+
+    def sparsity(self, network: nn.Module | None = None, *, count: str = "parameters") -> float:
+        """1 - ||M||_0 / ||N||_0, a share; negative if the model has more weights than the network.
+
+        Args:
+            network: whose count to compare with; the one behind the states if None.
+            count: "parameters", the papers' number of non-zero parameters; "entries", the non-zero entries of the network
+                written as an implicit model (a convolution counts once per position); "dense", the size of (A B b; C D d).
+        Raises: ValueError for another count, or if no network is known.
+        Source: SIM paper, section 4.1.
+        """
+        if count == "dense":
+            return 1 - self.nnz / self.dense_count
+        if count not in ("parameters", "entries"):
+            raise ValueError(f"unknown count {count!r}; choose 'parameters', 'entries' or 'dense'")
+        network = self.states.network if network is None else network
+        if network is None:
+            raise ValueError("these states come from matrices: pass the network whose parameters to compare with")
+        if count == "parameters":
+            return 1 - self.nnz / nonzero_parameters(network)
+        from implicit_models.sim.teacher import teacher_matrices
+
+        t = teacher_matrices(self.states)
+        return 1 - self.nnz / (sum(M.nnz for M in t[:4]) + int(np.count_nonzero(t.b)) + int(np.count_nonzero(t.d)))
+
+    @functools.cached_property
+    def row_norms(self) -> Float[np.ndarray, " n"]:
+        """sum_j s_j |a_ij| / s_i over the ball: at most kappa."""
+        s = self.scale.s
+        norms = (abs(self.A) @ s) / s
+        return norms + abs(self.B).sum(1) / s if self.ball == "row" else norms
+
+    @functools.cached_property
+    def matching(self) -> Float[np.ndarray, " r"]:
+        """||M a - z|| / ||z|| of every row on the states it was fitted to; 0 where both vanish."""
+        out = np.zeros((2, len(self.status)))
+        X, U, step = self.states.X, self.states.U, 4096
+        for at in range(0, X.shape[0], step):
+            x, u = np.asarray(X[at : at + step], dtype=np.float64), np.asarray(U[at : at + step], dtype=np.float64)
+            rows = [(self.A @ x.T + self.B @ u.T).T, (self.C @ x.T + self.D @ u.T).T]
+            found = np.hstack([r if v is None else r + v for r, v in zip(rows, (self.b, self.d), strict=True)])
+            wanted = np.hstack([self.states.Z[at : at + step], self.states.Y[at : at + step]]).astype(np.float64)
+            out[0] += ((found - wanted) ** 2).sum(0)
+            out[1] += (wanted**2).sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where((out == 0).all(0), 0.0, np.sqrt(out[0] / out[1]))
+
+    def report(self) -> str:
+        """What was fitted, how well, how sparse, and what certifies it; a few lines of text."""
+        names, counts = np.unique(self.status, return_counts=True)
+        n, match = self.A.shape[0], self.matching
+        weights = ", ".join(f"{k} {v:g}" for k, v in self.objective.items() if k != "name")
+        lines = [
+            f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, {self.scale.description}",
+            f"{n} state rows, {len(self.status) - n} output rows: " + ", ".join(f"{c} {s}" for s, c in zip(names, counts, strict=True)),
+            f"non-zeros {self.nnz} of {self.dense_count} ({100 * self.sparsity(count='dense'):.1f} % zero)",
+            f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; outputs median {np.median(match[n:]):.3g}",
+            f"largest row norm {self.row_norms.max():.6g}, largest gap {np.nanmax(self.gap):.3g}" if np.isfinite(self.gap).any() else "no gap",
+        ]
+        if self.states.network is not None:
+            lines.insert(3, f"sparsity of the papers 1 - |M|_0/|N|_0: {100 * self.sparsity():.1f} %")
+        if not np.isnan(self.row_norms).any():
+            certified = self.model.certificate()
+            lines.append(f"well-posed: {certified.kind}, margin {certified.margin:.3g}")
+        lines.append("seconds: " + ", ".join(f"{k} {v:.3g}" for k, v in self.timing.items()) + f" ({self.run.backend}, {self.run.workers} workers)")
+        return "\n".join(lines)
+
+
+def original_units(rows: Float[np.ndarray, "r d"], problem: RowProblem, s: Float[np.ndarray, " n"]) -> tuple[Any, ...]:
+    """A, B, C, D, b, d of rows that were solved in the units s: A = S A' S^-1, B = S B', b = S b', C = C' S^-1.
+
+    Raises: ValueError naming a row whose weights leave the range of float64 on the way.
+    """
+    n, p = problem.n_states, problem.n_inputs
+    stored = sp.csr_array(rows)
+    with np.errstate(over="ignore", under="ignore"):
+        factor = problem.row_scale(s)[np.repeat(np.arange(stored.shape[0]), np.diff(stored.indptr))] / problem.column_scale(s)[stored.indices]
+        data = stored.data * factor
+    lost = np.isfinite(stored.data) & ((data == 0) | ~np.isfinite(data))
+    if lost.any():
+        row = int(np.searchsorted(stored.indptr, np.flatnonzero(lost)[0], side="right")) - 1
+        raise ValueError(f"row {row} leaves the range of float64 in the original units: the scale spans {s.min():.3g} to {s.max():.3g}")
+    whole = sp.csr_array((data, stored.indices, stored.indptr), stored.shape)
+    A, B, C, D = whole[:n, :n], whole[:n, n : n + p], whole[n:, :n], whole[n:, n : n + p]
+    bias = whole[:, n + p :].toarray()[:, 0] if problem.bias else None
+    return A, B, C, D, None if bias is None else bias[:n].copy(), None if bias is None else bias[n:].copy()

@@ -261,8 +261,9 @@ def states(
     recorder, store, keep = _Recorder(run), None, None
     with evaluation_mode(run):
         for at in range(0, m, batch_size):
-            u = torch.as_tensor(np.ascontiguousarray(U[at : at + batch_size]) if isinstance(U, np.ndarray) else U[at : at + batch_size])
-            u = u.to(device=like.device, dtype=like.dtype)
+            part = U[at : at + batch_size]
+            part = torch.from_numpy(np.array(part)) if isinstance(U, np.ndarray) else part.clone()  # a network may write to its input
+            u = part.to(device=like.device, dtype=like.dtype)
             finite = torch.isfinite(u).flatten(1).all(1)
             if not bool(finite.all()):
                 raise ValueError(f"U has a value that is not finite in sample {at + int(torch.nonzero(~finite)[0])}")

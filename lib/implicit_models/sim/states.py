@@ -169,7 +169,7 @@ class _Recorder:
             x.append(after.detach().clone().reshape(u.shape[0], -1))
 
         with hooked(self.network, seen):
-            y = output_of(self.network, u)
+            y = output_of(self.network, u.clone())  # the network may write to its input
         if not calls:
             raise ValueError(f"no activation module of {type(self.network).__name__} ran: a functional activation cannot be hooked")
         if self.calls is None:
@@ -262,7 +262,7 @@ def states(
     with evaluation_mode(run):
         for at in range(0, m, batch_size):
             part = U[at : at + batch_size]
-            part = torch.from_numpy(np.array(part)) if isinstance(U, np.ndarray) else part.clone()  # a network may write to its input
+            part = torch.from_numpy(np.array(part)) if isinstance(U, np.ndarray) else part
             u = part.to(device=like.device, dtype=like.dtype)
             finite = torch.isfinite(u).flatten(1).all(1)
             if not bool(finite.all()):
@@ -273,7 +273,7 @@ def states(
                 x, z, y = recorder(u)
                 if at == 0 and check:
                     few = slice(0, 16)
-                    names = [b.name for b in reversed(recorder.blocks())]
+                    names = [f"the argument of activation {b.name!r}" for b in reversed(recorder.blocks())]
                     require_affine(run, u[few], [t[few] for t in x], [t[few] for t in z], y[few], names)
                 X, Z, Y = torch.cat(x[::-1], 1), torch.cat(z[::-1], 1), y
             if store is None:

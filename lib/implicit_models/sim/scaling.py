@@ -116,7 +116,7 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
     """
     n = states.n_states
     if not isinstance(scale, str):
-        s = np.array(scale.detach().cpu() if hasattr(scale, "detach") else scale, dtype=np.float64)
+        s = np.array(scale.detach().cpu().numpy() if hasattr(scale, "detach") else scale, dtype=np.float64)
         if s.shape != (n,):
             raise ValueError(f"a scale has one unit per state, shape {(n,)}, got {s.shape}")
         return Scale(_checked(s, "a scale"), "given", "states in given units")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
@@ -89,12 +89,12 @@ def run_processes(
             pool = ProcessPoolExecutor(
                 min(report.workers, len(left)), get_context(start_method), _begin, (solver, folder, list(arrays), os.getpid())
             )
-            solved_before = len(left)
+            solved_before, futures = len(left), {}
             try:
                 if not report.start_s:
                     wait([pool.submit(_ready) for _ in range(report.workers)])
                     report.start_s = time.perf_counter() - begin
-                futures: dict[Future, Chunk] = {pool.submit(_solve, chunk): chunk for chunk in left}
+                futures |= {pool.submit(_solve, chunk): chunk for chunk in left}
                 while futures:
                     for future in wait(futures, return_when=FIRST_COMPLETED).done:
                         result = future.result()

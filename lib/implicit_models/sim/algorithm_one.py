@@ -32,6 +32,7 @@ def algorithm_1(
     start: Float[np.ndarray, " d"] | None = None,
     inner_rtol: float = INNER_RTOL,
     max_epochs: int = MAX_EPOCHS,
+    newton: bool = True,
     keep: bool = False,
 ) -> SearchResult:
     """Algorithm 1 as printed: bisection on lambda in [0, ||M'z||_2] until the bracket is narrower than eps.
@@ -44,6 +45,7 @@ def algorithm_1(
         start: (d,) start of the first LASSO.
         inner_rtol: relative duality gap of every LASSO.
         max_epochs: sweeps of one LASSO.
+        newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
     Returns: the last lambda and its solution, feasible or not; gap is that of P(kappa) at a, which certifies nothing where
         violation > 0.
@@ -66,16 +68,17 @@ def algorithm_1(
         if not warm:
             a = first.copy()
         r = c - G @ a
-        epochs, _, _ = descend(G, c, zz, lam, 0.0, a, r, inner_rtol, 1e-14, max_epochs)
+        epochs, systems, _, _ = descend(G, c, zz, lam, 0.0, a, r, inner_rtol, 1e-14, max_epochs, newton)
         norm = float(np.abs(a).sum())
-        history.append(SearchStep(lam, norm, ball_gap(c, zz, a, r, kappa)[1], int(epochs), a.copy() if keep else None))
+        history.append(SearchStep(lam, norm, ball_gap(c, zz, a, r, kappa)[1], int(epochs), int(systems),
+                                  a.copy() if keep else None))  # fmt: skip
         if norm >= kappa:
             low = lam
         else:
             u = lam
     last = history[-1]
     return SearchResult(a, lam, last.gap, max(0.0, last.norm - kappa), len(history), sum(h.n_epochs for h in history),
-                        "as_printed", history)  # fmt: skip
+                        sum(h.n_systems for h in history), "as_printed", history)  # fmt: skip
 
 
 def algorithm_2(

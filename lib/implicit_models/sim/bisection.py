@@ -33,12 +33,13 @@ SMALL = 1e-4  # share of lambda_max below which the least-squares solution is tr
 
 @dataclass(frozen=True)
 class SearchStep:
-    """One outer iteration: lambda, ||a*_Q(lambda)||_1, certified gap of the feasible point made of it, sweeps, a if kept."""
+    """One outer iteration: lambda, ||a*_Q(lambda)||_1, certified gap of the feasible point made of it, work, a if kept."""
 
     lam: float
     norm: float
     gap: float
     n_epochs: int
+    n_systems: int
     a: Float[np.ndarray, " d"] | None = None
 
 
@@ -48,7 +49,8 @@ class SearchResult:
 
     a: (d,) solution of P(kappa); of a search as printed, whatever it ends with.
     lam: its lambda. gap: duality gap of P(kappa) at a, valid where violation = max(0, ||a||_1 - kappa) is 0.
-    n_solves: LASSO problems solved. n_epochs: coordinate-descent sweeps in all of them.
+    n_solves: LASSO problems solved. n_epochs: coordinate-descent sweeps in all of them; n_systems: linear
+        systems solved on supports in between.
     status: "optimal" or "inaccurate" (gap above the tolerance); "as_printed" where no tolerance is defined.
     history: one `SearchStep` an outer iteration.
     """
@@ -59,6 +61,7 @@ class SearchResult:
     violation: float
     n_solves: int
     n_epochs: int
+    n_systems: int
     status: str
     history: list[SearchStep] = field(default_factory=list)
 
@@ -87,6 +90,7 @@ def solve_on_path(
     atol: float = 1e-9,
     max_solves: int = 200,
     max_epochs: int = MAX_EPOCHS,
+    newton: bool = True,
     keep: bool = False,
 ) -> SearchResult:
     """P(kappa) of one row by a search for the lambda with g(lambda) = kappa.
@@ -103,6 +107,7 @@ def solve_on_path(
         ridge: weight of the squared norm.
         rtol, atol: stop when the gap is at most rtol times the objective, or atol times ||z||^2 / 2.
         max_solves, max_epochs: bounds on outer iterations and on the sweeps of one; status says when they were not enough.
+        newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
     Returns: the feasible solution with its certified gap, the counts and the history.
     Raises: ValueError naming the value or shape that does not fit.
@@ -116,7 +121,7 @@ def solve_on_path(
     largest = lambda_max(c)
     zero = np.zeros(c.size)
     if largest == 0.0 or kappa == 0.0:  # z = 0, or orthogonal to every column; or a ball that holds only 0
-        return SearchResult(zero, largest, 0.0, 0.0, 0, 0, "optimal")
+        return SearchResult(zero, largest, 0.0, 0.0, 0, 0, 0, "optimal")
     a = zero.copy() if start is None else np.array(start, dtype=np.float64)
     if a.shape != c.shape:
         raise ValueError(f"start must have shape {c.shape}, got {a.shape}")
@@ -127,7 +132,7 @@ def solve_on_path(
     proposal = None
     kept = 0  # how often in a row the same end of the bracket moved, signed
     weight_low = weight_high = 1.0
-    inner, inner_atol, tried, opened = 1e-4 * rtol, 1e-5 * atol, False, 0
+    inner, inner_atol, tried, opened = 1e-6 * rtol, 1e-6 * atol, False, 0
     done = best_gap <= max(rtol * 0.5 * zz, atol * 0.5 * zz)
     while not done and len(history) < max_solves:
         lam = proposal if proposal is not None and low < proposal < high else 0.5 * (low + high)
@@ -136,12 +141,12 @@ def solve_on_path(
             opened += 1
             width = NARROW * 100.0**opened * high
             low, high, g_low, g_high, proposal = max(low - width, 0.0), min(high + width, largest), np.inf, 0.0, None
-            inner, inner_atol = 0.01 * inner, max(0.1 * inner_atol, 1e-16)
+            inner, inner_atol = 0.01 * inner, 0.1 * inner_atol
             lam = 0.5 * (low + high)
         if not warm and history:
             a = zero.copy() if start is None else np.array(start, dtype=np.float64)
         r = c - G @ a - ridge * a
-        epochs, _, _ = descend(G, c, zz, lam, ridge, a, r, inner, inner_atol, max_epochs)
+        epochs, systems, _, _ = descend(G, c, zz, lam, ridge, a, r, inner, inner_atol, max_epochs, newton)
         norm = float(np.abs(a).sum())
         inside = norm <= kappa
         share = 1.0 if inside else kappa / norm
@@ -149,7 +154,7 @@ def solve_on_path(
         primal, gap = ball_gap(c, zz, candidate, r_candidate, kappa)
         if gap < best_gap:
             best, best_gap, best_lam = candidate.copy(), gap, lam
-        history.append(SearchStep(lam, norm, gap, int(epochs), a.copy() if keep else None))
+        history.append(SearchStep(lam, norm, gap, int(epochs), int(systems), a.copy() if keep else None))
         done = gap <= rtol * primal or gap <= atol * 0.5 * zz
         if inside:
             high, g_high, kept = lam, norm, max(kept, 0) + 1
@@ -177,7 +182,7 @@ def solve_on_path(
     good = gap <= rtol * primal or gap <= atol * 0.5 * zz
     violation = max(0.0, float(np.abs(best).sum()) - kappa)
     return SearchResult(best, best_lam, gap, violation, len(history), sum(h.n_epochs for h in history),
-                        "optimal" if good else "inaccurate", history)  # fmt: skip
+                        sum(h.n_systems for h in history), "optimal" if good else "inaccurate", history)  # fmt: skip
 
 
 def _least_squares(G: np.ndarray, c: np.ndarray, ridge: float) -> np.ndarray:

@@ -3,8 +3,10 @@
     Q(lambda) = min_a 1/2 ||M a - z||^2 + ridge/2 ||a||^2 + lambda ||a||_1,      g(lambda) = ||a*_Q(lambda)||_1
 
 With r = c - G a - ridge a kept up to date a coordinate costs d flops when it moves and nothing when it does not, so that
-a full sweep is as cheap as a sweep over the support. This is the inner solver that all searches for g(lambda) = kappa
-share (bisection.py, algorithm_one.py): their counts of sweeps compare.
+a full sweep is as cheap as a sweep over the support. States of a network are so correlated that sweeps alone take
+thousands; therefore every few sweeps the support's linear system is solved and a moves towards its solution as far as the
+signs allow, which never raises the objective. This is the inner solver that all searches for g(lambda) = kappa share
+(bisection.py, algorithm_one.py): their counts compare.
 
 Source: Friedman, Hastie, Tibshirani (2010), covariance updates; Tsai thesis (2024), (3.6) and (3.7).
 """
@@ -17,11 +19,15 @@ import numpy as np
 from jaxtyping import Float
 from numba import njit
 
+from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, forward
+
 INNER_RTOL = 1e-10
 MAX_EPOCHS = 50_000
+SWEEPS_BETWEEN = 5  # sweeps from one solve on the support to the next
+STILL = 1e-15  # a sweep whose steps stay below this share of lambda changes nothing any more
 
 
-@njit(cache=True, nogil=True)
+@njit(**OPTIONS)
 def lasso_gap(c, zz, lam, a, r):
     """Primal objective and duality gap of Q(lambda) at a, from r = c - G a - ridge a.
 
@@ -41,18 +47,76 @@ def lasso_gap(c, zz, lam, a, r):
     return primal, primal - (s * linear - 0.5 * s * s * square)
 
 
-@njit(cache=True, nogil=True)
-def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs):
+@njit(**OPTIONS)
+def correlations(G, c, ridge, a, r):
+    """r = c - G a - ridge a."""
+    r[:] = c
+    for j in range(c.size):
+        x = a[j]
+        if x != 0.0:
+            g = G[j]
+            for q in range(c.size):
+                r[q] -= x * g[q]
+            r[j] -= ridge * x
+
+
+@njit(**OPTIONS)
+def support_newton(G, lam, ridge, a, r, R):
+    """Move a, signs kept, towards the minimum over its support; a coefficient that reaches zero is dropped, and so on.
+
+    Solves H x = r - lambda s on the support; after a share t of that step the right side is (1 - t) times what it was.
+    Columns that depend on the others keep their value.
+
+    Returns:
+        Number of linear systems solved.
+    """
+    d = a.size
+    active, u, x = np.empty(d, np.int64), np.empty(d), np.empty(d)
+    k = 0
+    for j in range(d):
+        if a[j] != 0.0 and append(R, k, G, active, j, ridge, x):
+            k += 1
+    for i in range(k):
+        j = active[i]
+        u[i] = r[j] - lam if a[j] > 0.0 else r[j] + lam
+    forward(R, k, u)
+    solved = 0
+    while k > 0:
+        backward(R, k, u, x)
+        solved += 1
+        step, first = 1.0, -1
+        for i in range(k):
+            y = a[active[i]]
+            if y * (y + x[i]) <= 0.0:
+                t = -y / x[i]
+                if t < step:
+                    step, first = t, i
+        for i in range(k):
+            a[active[i]] += step * x[i]
+        if first < 0:
+            break
+        a[active[first]] = 0.0
+        for i in range(k):
+            u[i] *= 1.0 - step
+        delete(R, k, active, first, u)
+        k -= 1
+    return solved
+
+
+@njit(**OPTIONS)
+def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs, newton):
     """Sweeps until gap <= rtol * objective or gap <= atol * zz/2; a and r are updated in place.
 
     Returns:
-        (sweeps, gap, whether it met the tolerance).
+        (sweeps, linear systems solved, gap, whether it met the tolerance).
     """
-    d = c.size
+    d, systems, last = c.size, 0, np.inf
+    R = np.empty((d, d)) if newton else np.empty((1, 1))
     primal, gap = lasso_gap(c, zz, lam, a, r)
     if gap <= rtol * primal or gap <= atol * 0.5 * zz:
-        return 0, gap, True
+        return 0, 0, gap, True
     for epoch in range(1, max_epochs + 1):
+        largest, dropped = 0.0, 0
         for j in range(d):
             curvature = G[j, j] + ridge
             if G[j, j] <= 0.0:
@@ -67,35 +131,42 @@ def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs):
             step = new - a[j]
             if step != 0.0:
                 a[j] = new
+                largest = max(largest, abs(step) * curvature)
                 g = G[j]
                 for q in range(d):
                     r[q] -= step * g[q]
                 r[j] -= step * ridge
-        if epoch % 1000 == 0:  # rounding piles up in r
-            r[:] = c
-            for j in range(d):
-                if a[j] != 0.0:
-                    g, x = G[j], a[j]
-                    for q in range(d):
-                        r[q] -= x * g[q]
-                    r[j] -= ridge * x
+        if newton and epoch % SWEEPS_BETWEEN == 0:
+            dropped = support_newton(G, lam, ridge, a, r, R)
+            systems += dropped
+            correlations(G, c, ridge, a, r)
+        elif epoch % 1000 == 0:  # rounding piles up in r
+            correlations(G, c, ridge, a, r)
         primal, gap = lasso_gap(c, zz, lam, a, r)
         if gap <= rtol * primal or gap <= atol * 0.5 * zz:
-            return epoch, gap, True
-    return max_epochs, gap, False
+            return epoch, systems, gap, True
+        if largest <= STILL * lam:
+            return epoch, systems, gap, False
+        if newton and epoch % SWEEPS_BETWEEN == 0:
+            if dropped == 1 and gap > 0.5 * last:
+                return epoch, systems, gap, False  # exact on its support but for rounding, and the sweeps add nothing to it
+            last = gap if dropped == 1 else np.inf
+    return max_epochs, systems, gap, False
 
 
 @dataclass(frozen=True)
 class LassoRow:
     """Solution of Q(lambda).
 
-    a: (d,); lam: lambda; gap: duality gap of Q; n_epochs: sweeps; converged: whether the gap met the tolerance.
+    a: (d,); lam: lambda; gap: duality gap of Q; n_epochs: sweeps; n_systems: linear systems solved on supports; converged:
+    whether the gap met the tolerance.
     """
 
     a: Float[np.ndarray, " d"]
     lam: float
     gap: float
     n_epochs: int
+    n_systems: int
     converged: bool
 
 
@@ -144,6 +215,7 @@ def lasso(
     rtol: float = INNER_RTOL,
     atol: float = 1e-14,
     max_epochs: int = MAX_EPOCHS,
+    newton: bool = True,
 ) -> LassoRow:
     """Q(lambda) of one row by coordinate descent.
 
@@ -156,6 +228,7 @@ def lasso(
         start: (d,) warm start; zeros by default.
         rtol, atol: stop when the duality gap is at most rtol times the objective, or atol times ||z||^2 / 2.
         max_epochs: largest number of sweeps; `converged` says whether they sufficed.
+        newton: solve the support's linear system every few sweeps; False for coordinate descent alone.
     Returns: the solution with its gap.
     Raises: ValueError naming the value or shape that does not fit.
     Source: Tsai thesis (2024), (3.7).
@@ -167,8 +240,8 @@ def lasso(
     if a.shape != c.shape:
         raise ValueError(f"start must have shape {c.shape}, got {a.shape}")
     r = c - G @ a - ridge * a
-    epochs, gap, converged = descend(G, c, zz, float(lam), ridge, a, r, rtol, atol, max_epochs)
-    return LassoRow(a, float(lam), float(gap), int(epochs), bool(converged))
+    epochs, systems, gap, converged = descend(G, c, zz, float(lam), ridge, a, r, rtol, atol, max_epochs, bool(newton))
+    return LassoRow(a, float(lam), float(gap), int(epochs), int(systems), bool(converged))
 
 
 def g(G: Float[np.ndarray, "d d"], c: Float[np.ndarray, " d"], zz: float, lam: float, **settings: float) -> float:

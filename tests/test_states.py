@@ -413,6 +413,11 @@ def test_bad_networks_and_settings():
         states(spatial, _inputs(4, 2, 3))
 
 
+def test_inputs_of_another_width_name_both_shapes():
+    with pytest.raises(ValueError, match=r"takes no inputs of shape \(6, 4\).*6x4 and 3x"):
+        states(_mlp(3, 5, 2), _inputs(6, 4))
+
+
 def test_softmax_output_is_a_block():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.Softmax(dim=1)).double()

@@ -60,10 +60,11 @@ class RowProblem:
             G = self.G / column[:, None] / column
             C = self.C / row[:, None] / column
             zz = self.zz / row / row
-        lost = ~np.isfinite(G.diagonal()) | ((G.diagonal() == 0) & (self.G.diagonal() != 0))
-        if lost.any():
-            j = int(np.flatnonzero(lost)[0])
-            raise ValueError(f"the scale of state {j}, {column[j]:.3g}, takes its sum of squares out of float64's range")
+        for squares, before, unit in ((G.diagonal(), self.G.diagonal(), column), (zz, self.zz, row)):
+            lost = (np.isfinite(before) & ~np.isfinite(squares)) | ((squares == 0) & (before != 0))
+            if lost.any():
+                j = int(np.flatnonzero(lost)[0])
+                raise ValueError(f"the scale of state {j}, {unit[j]:.3g}, takes its sum of squares out of float64's range")
         return RowProblem(G, C, zz, self.n_states, self.n_inputs, self.bias, self.n_samples)
 
 

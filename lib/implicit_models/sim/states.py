@@ -169,7 +169,12 @@ class _Recorder:
             x.append(after.detach().clone().reshape(u.shape[0], -1))
 
         with hooked(self.network, seen):
-            y = output_of(self.network, u.clone())  # the network may write to its input
+            try:
+                y = output_of(self.network, u.clone())  # the network may write to its input
+            except RuntimeError as e:
+                if "shape" not in str(e) and "size" not in str(e):
+                    raise
+                raise ValueError(f"{type(self.network).__name__} takes no inputs of shape {tuple(u.shape)}: {e}") from e
         if not calls:
             raise ValueError(f"no activation module of {type(self.network).__name__} ran: a functional activation cannot be hooked")
         if self.calls is None:

@@ -1,0 +1,415 @@
+"""Fitted rows against the papers' problems solved as printed; units, counts, chunks, faulty data, memory."""
+
+import re
+import tracemalloc
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from implicit_models import ImplicitModel
+from implicit_models.sim.certificate import certify
+from implicit_models.sim.fit import fit_sim, row_weights
+from implicit_models.sim.problem import row_problem
+from implicit_models.sim.result import nonzero_parameters
+from implicit_models.sim.states import States, states
+from implicit_models.sim.teacher import teacher_matrices
+
+
+def _mlp(*sizes, seed=0, activation=nn.ReLU, bias=True):
+    torch.manual_seed(seed)
+    layers = []
+    for k, (i, o) in enumerate(zip(sizes[:-1], sizes[1:])):
+        layers += [nn.Linear(i, o, bias=bias)] + ([activation()] if k < len(sizes) - 2 else [])
+    return nn.Sequential(*layers)
+
+
+def _inputs(m, *shape, seed=1):
+    return torch.randn(m, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+NET, U = _mlp(6, 5, 4, 3), _inputs(60, 6)
+
+
+def _rows(result):
+    """A', B', b rows and C', D, d rows in scaled units, (r, d)."""
+    s = result.scale.s
+    A, B, C, D = (M.toarray() for M in (result.A, result.B, result.C, result.D))
+    top = np.hstack([A * s / s[:, None], B / s[:, None], (result.b / s)[:, None]])
+    return np.vstack([top, np.hstack([C * s, D, result.d[:, None]])])
+
+
+def _as_printed(M, z, lam, objective, alpha, beta, eta, kappa, n):
+    """lambda ||z - M a||^2 + f(a) and, for kappa not None, ||a[:n]||_1 <= kappa, by cvxpy; the optimal value."""
+    a, s, t = (cp.Variable(M.shape[1]) for _ in range(3))
+    cone = [cp.quad_over_lin(a[j], t[j]) <= s[j] for j in range(M.shape[1])] + [t <= 1] if objective == "perspective" else []
+    f = {
+        "l1": beta * cp.norm1(a), "l2": alpha * cp.sum_squares(a), "none": cp.Constant(0.0),
+        "perspective": alpha * cp.sum(s) + eta * cp.sum(t),
+    }[objective]  # fmt: skip
+    ball = [] if kappa is None else [cp.norm1(a[:n]) <= kappa]
+    return cp.Problem(cp.Minimize(lam * cp.sum_squares(M @ a - z) + f), cone + ball).solve(solver="CLARABEL")
+
+
+def _value(M, z, a, lam, objective, alpha, beta, eta):
+    x = np.abs(a)
+    f = {
+        "l1": beta * x.sum(), "l2": alpha * (x**2).sum(), "none": 0.0,
+        "perspective": np.where(x <= np.sqrt(eta / alpha), 2 * np.sqrt(alpha * eta) * x, alpha * x**2 + eta).sum(),
+    }[objective]  # fmt: skip
+    return lam * ((M @ a - z) ** 2).sum() + f
+
+
+# ---------------------------------------------------------------- the papers' problem
+
+
+@pytest.mark.parametrize("objective", ["l1", "l2", "perspective", "none"])
+@pytest.mark.parametrize(("scale", "kappa"), [("theorem", 0.5), ("std", 0.99), ("none", 0.2)])
+def test_rows_solve_the_printed_problem(objective, scale, kappa):
+    weights = {"alpha": 0.02, "beta": 0.03, "eta": 0.002}
+    result = fit_sim(NET, U, objective=objective, kappa=kappa, lambda1=0.3, lambda2=0.7, scale=scale, rtol=1e-9, atol=1e-12, **weights)
+    assert np.all(result.status == "optimal") and not result.failed_rows.size
+    found, s, rows = result.states, result.scale.s, _rows(result)
+    M = np.hstack([found.X / s, found.U, np.ones((60, 1))]).astype(float)
+    T = np.hstack([found.Z / s, found.Y]).astype(float)
+    for i in (0, 3, 8, 9, 11):
+        lam, ball = (0.3, kappa) if i < 9 else (0.7, None)
+        want = _as_printed(M, T[:, i], lam, objective, kappa=ball, n=9, **weights)
+        assert _value(M, T[:, i], rows[i], lam, objective, **weights) == pytest.approx(want, rel=1e-6, abs=1e-7)
+        assert ball is None or np.abs(rows[i, :9]).sum() <= kappa * (1 + 1e-9)
+    np.testing.assert_allclose(result.row_norms, np.abs(rows[:9, :9]).sum(1), atol=1e-12)
+
+
+def test_row_weights_are_the_printed_ones_over_twice_lambda():
+    assert row_weights("l1", 0.1, 1, 0.01, 1) == {"beta": pytest.approx(0.05)}
+    assert row_weights("l2", 0.1, 0.01, 1, 1) == {"ridge": pytest.approx(0.1)}  # ridge/2 ||a||^2
+    assert row_weights("perspective", 0.1, 0.01, 1, 0.02) == {"alpha": pytest.approx(0.05), "eta": pytest.approx(0.1)}
+    assert row_weights("none", 0.1, 1, 1, 1) == {}
+
+
+def test_without_penalty_the_network_itself_is_found():
+    net = _mlp(6, 5, 4, 3).double()
+    result = fit_sim(net, _inputs(200, 6), objective="none", scale="theorem", kappa=0.99, rtol=1e-12, atol=1e-15)
+    t = teacher_matrices(result.states)  # 200 samples determine all weights, and the network lies in the ball
+    for mine, theirs in zip((result.A, result.B, result.C, result.D), t[:4]):
+        np.testing.assert_allclose(mine.toarray(), theirs.toarray(), atol=1e-5)
+    np.testing.assert_allclose(result.b, t.b, atol=1e-5)
+    V = _inputs(20, 6, seed=5)
+    np.testing.assert_allclose(result.predict(V), net(V.double()).detach().numpy(), atol=1e-4)
+    assert result.matching.max() < 1e-5
+
+
+def test_ball_over_the_whole_row_but_the_bias():
+    result = fit_sim(NET, U, objective="none", ball="row", scale="std", kappa=0.03)
+    rows = _rows(result)
+    assert np.all(np.abs(rows[:9, :-1]).sum(1) <= 0.03 * (1 + 1e-9))
+    np.testing.assert_allclose(result.row_norms, np.abs(rows[:9, :-1]).sum(1), atol=1e-12)
+    assert np.abs(rows[:9, -1]).max() > 0.3  # the bias is free
+    assert np.abs(rows[9:, :-1]).sum(1).max() > 0.05  # and so are the outputs
+
+
+def test_without_bias():
+    result = fit_sim(NET, U, bias=False)
+    assert result.b is None and result.d is None and result.model.b is None
+    assert result.model(torch.zeros(1, 6, dtype=torch.float64)).abs().max() == 0
+
+
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5), seed=st.integers(0, 999), m=st.integers(1, 30), kappa=st.floats(0.05, 0.99),
+    scale=st.sampled_from(["theorem", "std", "uniform", "none"]), objective=st.sampled_from(["l1", "l2", "none"]),
+)  # fmt: skip
+@settings(deadline=None, max_examples=25)
+def test_every_fit_is_certified_and_well_posed(sizes, seed, m, kappa, scale, objective):
+    result = fit_sim(_mlp(*sizes, seed=seed), _inputs(m, sizes[0], seed=seed), objective=objective, kappa=kappa, scale=scale)
+    assert np.all(np.isin(result.status, ["optimal", "fista"]))
+    assert result.row_norms.max() <= kappa * (1 + 1e-9)
+    proof = result.model.certificate()
+    assert proof and (proof.kind != "pf" or proof.lambda_pf <= kappa * (1 + 1e-6))
+    problem, n = row_problem(result.states).scaled(result.scale.s), result.states.n_states
+    rows, weights = _rows(result), row_weights(objective, 0.1, 1e-3, 1e-2, 1e-3)
+    for part, mask in ((slice(0, n), problem.in_ball("state")), (slice(n, None), np.zeros(problem.G.shape[0], bool))):
+        gap = certify(problem.G, problem.C[part], problem.zz[part], rows[part], kappa=kappa, ball_mask=mask, **weights)
+        assert np.all(gap <= 2e-6 * problem.zz[part] + 1e-15)
+
+
+# ---------------------------------------------------------------- units and counts
+
+
+def test_model_is_sparse_and_reproduces_the_rows():
+    result = fit_sim(NET, U, objective="l1", beta=0.3)
+    for name in "ABCD":
+        M, kept = getattr(result.model, name), getattr(result, name)
+        assert M.layout is torch.sparse_csr and M.dtype == torch.float64
+        assert M.values().numel() == kept.nnz == np.count_nonzero(kept.toarray())
+    x, u = result.states.X[:7].astype(float), result.states.U[:7].astype(float)
+    y = x @ result.C.T.toarray() + u @ result.D.T.toarray() + result.d
+    assert np.abs(y - result.states.Y[:7]).max() < 2
+    want = np.zeros((7, 9))
+    for _ in range(300):  # the model's own equilibrium, by hand
+        want = np.maximum(want @ result.A.T.toarray() + u @ result.B.T.toarray() + result.b, 0)
+    want = want @ result.C.T.toarray() + u @ result.D.T.toarray() + result.d
+    np.testing.assert_allclose(result.predict(U[:7]), want, atol=1e-5)
+    np.testing.assert_array_equal(result.predict(U, batch_size=7).shape, (60, 3))
+
+
+def test_counts_and_sparsity():
+    result = fit_sim(NET, U, objective="l1", beta=0.3)
+    by_hand = sum(np.count_nonzero(M.toarray()) for M in (result.A, result.B, result.C, result.D))
+    by_hand += np.count_nonzero(result.b) + np.count_nonzero(result.d)
+    parameters = 6 * 5 + 5 + 5 * 4 + 4 + 4 * 3 + 3
+    assert result.nnz == by_hand and result.dense_count == 12 * 16 and nonzero_parameters(NET) == parameters
+    assert result.sparsity() == 1 - by_hand / parameters
+    assert result.sparsity(count="entries") == result.sparsity()  # nothing is shared in a fully connected network
+    assert result.sparsity(count="dense") == 1 - by_hand / (12 * 16)
+    assert result.sparsity(_mlp(6, 50, 3)) == 1 - by_hand / (6 * 50 + 50 + 50 * 3 + 3)
+    dense = fit_sim(NET, U, objective="l2")
+    assert dense.sparsity() < -1  # the papers' count goes below zero: a dense row reads every state and input
+    with pytest.raises(ValueError, match="unknown count 'bits'"):
+        result.sparsity(count="bits")
+    with pytest.raises(ValueError, match="pass the network"):
+        fit_sim(States.from_arrays(*(getattr(result.states, k) for k in "XZUY")), scale="std").sparsity()
+
+
+def test_parameters_that_are_zero_do_not_count():
+    net = _mlp(6, 5, 3)
+    with torch.no_grad():
+        net[0].weight[0] = 0
+    assert nonzero_parameters(net) == 6 * 5 - 6 + 5 + 5 * 3 + 3
+    result = fit_sim(net, U)
+    assert nonzero_parameters(result.model) == result.nnz  # sparse matrices of a model count as well
+
+
+def test_scaled_problem_is_that_of_scaled_states():
+    found = states(NET, U)
+    s = np.linspace(0.01, 50, 9)
+    mine = row_problem(found).scaled(s)
+    other = row_problem(States.from_arrays(found.X / s, found.Z / s, found.U.astype(float), found.Y.astype(float)))
+    for name in ("G", "C", "zz"):
+        np.testing.assert_allclose(getattr(mine, name), getattr(other, name), rtol=1e-12, atol=1e-12)
+    for unit in ("1e[+]200", "1e-200"):
+        with pytest.raises(ValueError, match=f"state 2, {unit}, takes its sum of squares out"):
+            row_problem(found).scaled(np.where(np.arange(9) == 2, float(unit.replace("[+]", "+")), 1.0))
+
+
+def test_matching_is_the_relative_error_of_every_row():
+    result = fit_sim(NET, U, objective="l1", beta=0.1)
+    s = result.states
+    Z = s.X @ result.A.T.toarray() + s.U @ result.B.T.toarray() + result.b
+    Y = s.X @ result.C.T.toarray() + s.U @ result.D.T.toarray() + result.d
+    want = [np.linalg.norm(a - b, axis=0) / np.linalg.norm(b, axis=0) for a, b in ((Z, s.Z), (Y, s.Y))]
+    np.testing.assert_allclose(result.matching, np.concatenate(want), rtol=1e-6)
+
+
+def test_report_says_scale_certificate_and_counts():
+    result = fit_sim(NET, U, objective="l1", scale="std")
+    text = result.report()
+    for part in ("objective l1", "beta 0.01", "kappa 0.99", "standard deviation", "9 state rows, 3 output rows", "12 optimal", "well-posed"):
+        assert part in text
+    assert f"non-zeros {result.nnz} of 192" in text and f"{100 * result.sparsity():.1f} %" in text
+    assert set(result.timing) == {"states", "gram", "scale", "set-up", "rows", "start-up"}
+
+
+# ---------------------------------------------------------------- networks
+
+
+def test_tanh_network_fits_in_any_units():
+    net = _mlp(6, 5, 3, activation=nn.Tanh).double()
+    result = fit_sim(net, _inputs(100, 6), objective="none", scale="std", kappa=0.9, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(result.predict(_inputs(9, 6)), net(_inputs(9, 6).double()).detach().numpy(), atol=1e-3)
+    assert result.model.certificate()
+
+
+def test_convolutions_with_batch_norm():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Conv2d(2, 2, 2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(2, 3)
+    )
+    net[1].running_mean.normal_()
+    V = _inputs(150, 1, 4, 4)
+    net.train()
+    result = fit_sim(net, V, objective="none", scale="theorem", rtol=1e-10, atol=1e-13)
+    assert net.training and result.states.blocks[1].shape == (2, 2, 2)
+    np.testing.assert_allclose(result.predict(V), net.eval()(V).detach().numpy(), atol=1e-3)
+    assert result.sparsity(count="entries") != result.sparsity()  # shared weights
+
+
+def test_implicit_model_as_the_teacher():
+    teacher = ImplicitModel(4, 2, 6, kappa=0.7, bias=True, tol=1e-10, seed=0).double()
+    V = _inputs(120, 4).double()
+    result = fit_sim(teacher, V, objective="none", scale="none", kappa=0.7, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(result.predict(V), teacher(V).detach().numpy(), atol=1e-4)
+
+
+# ---------------------------------------------------------------- chunks, backends, resuming
+
+
+def _equal(a, b):
+    for name in "ABCD":
+        np.testing.assert_array_equal(getattr(a, name).toarray(), getattr(b, name).toarray())
+    for name in ("b", "d", "gap", "multiplier", "n_steps", "status"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+@pytest.mark.parametrize("objective", ["l1", "none", "perspective"])
+def test_rows_do_not_depend_on_chunks_or_backend(objective):
+    found = states(NET, U)
+    one = fit_sim(found, objective=objective, rows_per_chunk=1)
+    for options in (
+        {"rows_per_chunk": 100}, {"backend": "threads", "workers": 2, "rows_per_chunk": 2},
+        {"backend": "processes", "workers": 2, "rows_per_chunk": 5},
+    ):  # fmt: skip
+        _equal(one, fit_sim(found, objective=objective, **options))
+    assert one.run.n_chunks == 12
+
+
+def test_resume_through_fit(tmp_path):
+    found = states(NET, U)
+    first = fit_sim(found, resume=tmp_path, rows_per_chunk=3)
+    files = sorted(tmp_path.glob("rows-*.npz"))
+    assert len(files) == 4
+    files[1].unlink()
+    again = fit_sim(found, resume=tmp_path, backend="threads", workers=2)  # in the chunks of the first run
+    _equal(first, again)
+    assert again.run.solved == [(3, 6)] and again.run.n_loaded == 3
+    for change in ({"kappa": 0.5}, {"beta": 0.02}, {"scale": "std"}, {"objective": "l2"}, {"rtol": 1e-8}, {"ball": "row"}):
+        with pytest.raises(ValueError, match="another problem"):
+            fit_sim(found, resume=tmp_path, **change)
+    with pytest.raises(ValueError, match="another problem"):
+        fit_sim(NET, U[:59], resume=tmp_path)
+    with pytest.raises(ValueError, match="other chunks"):
+        fit_sim(found, resume=tmp_path, rows_per_chunk=4)
+
+
+def test_states_are_reduced_once_for_a_sweep():
+    found = states(NET, U)
+    problem = row_problem(found)
+    for kappa in (0.1, 0.5):
+        assert fit_sim(found, kappa=kappa).states is found
+    assert row_problem(found) is problem and row_problem(found, bias=False) is not problem
+    assert row_problem(found.take(slice(0, 30))) is not problem
+
+
+# ---------------------------------------------------------------- faulty data
+
+
+def _arrays(seed=0, m=40):
+    rng = np.random.default_rng(seed)
+    X, V = np.maximum(rng.normal(size=(m, 5)), 0), rng.normal(size=(m, 3))
+    return {"X": X, "Z": rng.normal(size=(m, 5)), "U": V, "Y": rng.normal(size=(m, 2))}
+
+
+@pytest.mark.parametrize("objective", ["l1", "perspective"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
+    clean = _arrays()
+    faulty = {k: v.copy() for k, v in clean.items()}
+    faulty["Z"][7, 2], faulty["Y"][3, 1] = bad, bad
+    options = {"objective": objective, "scale": "std", "rows_per_chunk": 4}
+    whole, part = (fit_sim(States.from_arrays(**a), **options) for a in (clean, faulty))
+    assert part.status[[2, 6]].tolist() == ["not_finite"] * 2 and part.failed_rows.tolist() == [2, 6]
+    keep = np.array([0, 1, 3, 4, 5])
+    np.testing.assert_array_equal(part.A.toarray()[keep[:-1]], whole.A.toarray()[keep[:-1]])
+    np.testing.assert_array_equal(part.C.toarray()[0], whole.C.toarray()[0])
+    np.testing.assert_array_equal(part.gap[keep], whole.gap[keep])
+    assert np.isnan(part.A.toarray()[2]).all() and np.isnan(part.b[2]) and np.isnan(part.gap[2])
+    with pytest.raises(ValueError, match=re.escape("2 rows have no values, the first is row 2 (not_finite)")):
+        part.model
+    assert "2 not_finite" in part.report()
+
+
+@pytest.mark.parametrize(("name", "text"), [("X", "X, state 4 is nan in sample 9"), ("U", "U, input 1 is nan in sample 9")])
+def test_a_column_that_every_row_reads_must_be_finite(name, text):
+    arrays = _arrays()
+    arrays[name][9, 4 if name == "X" else 1] = np.nan
+    with pytest.raises(ValueError, match=text):
+        row_problem(States.from_arrays(**arrays), samples_a_pass=4)
+    with pytest.raises(ValueError, match=text):
+        fit_sim(States.from_arrays(**arrays), scale="std")
+
+
+def test_dead_layer_and_constant_targets():
+    net = _mlp(6, 5, 4, 3)
+    with torch.no_grad():
+        net[2].bias.fill_(-1e3)  # the second layer is dead: its states are zero, its pre-activations are not
+    result = fit_sim(net, U, objective="l1", scale="std")
+    assert np.all(result.status == "optimal") and (result.states.X[:, :4] == 0).all()
+    assert result.A[:, :4].nnz == 0 and result.C[:, :4].nnz == 0  # a column of zeros gets no weight
+    arrays = _arrays()
+    arrays["Z"][:, 1] = 0.0
+    arrays["X"][:, 1] = 0.0
+    flat = fit_sim(States.from_arrays(**arrays), scale="std")
+    assert flat.status[1] == "optimal" and flat.A[[1]].nnz == 0 and flat.b[1] == 0 and flat.matching[1] == 0
+
+
+def test_single_precision_states_are_those_values_in_double():
+    found = states(NET, U)
+    wide = States.from_arrays(*(getattr(found, k).astype(np.float64) for k in "XZUY"))
+    _equal(fit_sim(found, scale="std"), fit_sim(wide, scale="std"))
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_memory_does_not_grow_with_the_samples(tmp_path):
+    peaks = []
+    for m in (8_000, 32_000):
+        V = np.lib.format.open_memmap(tmp_path / f"U{m}.npy", mode="w+", dtype=np.float32, shape=(m, 100))
+        for at in range(0, m, 1000):
+            V[at : at + 1000] = np.random.default_rng(at).normal(size=(1000, 100))
+        V.flush()
+        del V
+        V = np.load(tmp_path / f"U{m}.npy", mmap_mode="r")
+        net = _mlp(100, 20, 10, 5)
+        fit_sim(net, np.asarray(V[:50]))  # compilation apart
+        tracemalloc.start()
+        found = states(net, V, memory_budget=1, folder=tmp_path / f"s{m}")
+        fit_sim(found, scale="std", kappa=0.3)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    whole = 32_000 * 131 * 8  # the matrix M in float64
+    assert peaks[1] < 1.1 * peaks[0] and peaks[1] < whole / 2
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"objective": "l0"}, ValueError, "unknown objective 'l0'"), ({"kappa": 0.0}, ValueError, "kappa must be positive and finite, got 0"),
+        ({"kappa": np.nan}, ValueError, "kappa"), ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),
+        ({"lambda1": -1.0}, ValueError, "lambda1"), ({"eta": 0.0}, ValueError, "eta"), ({"ball": "all"}, ValueError, "ball must be"),
+        ({"scale": "max"}, ValueError, "unknown scale"), ({"backend": "mpi"}, ValueError, "unknown backend"),
+        ({"workers": 0}, ValueError, "workers"), ({"rows_per_chunk": 0}, ValueError, "rows_per_chunk"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(options, error, match):
+    with pytest.raises(error, match=match):
+        fit_sim(NET, U, **options)
+
+
+def test_network_and_inputs_go_together():
+    with pytest.raises(TypeError, match="needs the inputs U"):
+        fit_sim(NET)
+    with pytest.raises(TypeError, match="either a network and U, or states"):
+        fit_sim(states(NET, U), U)
+
+
+def test_weights_that_leave_the_range_of_float64_are_an_error():
+    from implicit_models.sim.result import original_units
+
+    problem = row_problem(States.from_arrays(**_arrays()))
+    rows = np.zeros((7, 9))
+    rows[3, 1] = 1e-200
+    s = np.ones(5)
+    s[1] = 1e150  # a_31 = s_3 a'_31 / s_1
+    with pytest.raises(ValueError, match="row 3 leaves the range of float64"):
+        original_units(rows, problem, s)
+    s[1] = 1e100
+    A, *rest, b, d = original_units(rows, problem, s)
+    assert A.nnz == 1 and A[3, 1] == pytest.approx(1e-300) and all(M.nnz == 0 for M in rest)
+    assert b.shape == (5,) and d.shape == (2,)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from implicit_models.sim import cluster
 from implicit_models.sim.backends import WorkerLost, chunks_of, map_chunks
 from implicit_models.sim.chunk_store import ChunkStore, content_key, read_manifest
 
@@ -188,6 +190,45 @@ def test_a_killed_ray_worker_costs_its_chunk_only(serial, tmp_path, ray_session)
     _same(results, serial)
 
 
+def test_ray_resumes_and_shares_a_folder_with_other_backends(serial, tmp_path, ray_session):
+    with pytest.raises(ArithmeticError):
+        map_chunks(Logs(tmp_path / "first", fails_at=CHUNKS[4]), CHUNKS, arrays=_arrays(), resume=tmp_path / "rows", key="k")
+    second = Logs(tmp_path / "second")
+    results, report = map_chunks(second, CHUNKS, arrays=_arrays(), backend="ray", workers=2, resume=tmp_path / "rows", key="k")
+    _same(results, serial)
+    assert report.n_loaded == 4 and sorted(second.chunks()) == CHUNKS[4:]
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "options"),
+    [
+        (None, None, {"num_cpus": 3, "include_dashboard": False, "log_to_driver": False}),
+        (None, "10.0.0.1:6379", {"address": None, "log_to_driver": False}),  # Ray reads RAY_ADDRESS itself
+        ("auto", None, {"address": "auto", "log_to_driver": False}),
+    ],
+)
+def test_ray_starts_here_or_joins_a_cluster(monkeypatch, argument, variable, options):
+    calls = []
+    fake = types.SimpleNamespace(is_initialized=lambda: bool(calls), init=lambda **kw: calls.append(kw))
+    monkeypatch.setattr(cluster, "_ray", lambda: fake)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    cluster.start(3, argument)
+    cluster.start(3, argument)  # a running Ray is used as it is
+    assert calls == [options]
+
+
+def test_read_only_arrays_of_the_object_store_are_aliased_not_copied():
+    a = np.arange(12.0).reshape(3, 4)
+    a.setflags(write=False)
+    alias = cluster.writable_alias(a)
+    assert alias.flags.writeable and alias.flags.c_contiguous and alias.ctypes.data == a.ctypes.data
+    np.testing.assert_array_equal(alias, a)
+    empty = np.empty((0, 3))
+    assert cluster.writable_alias(empty) is empty
+
+
 def test_workers_that_keep_dying_end_the_run(tmp_path):
     with pytest.raises(WorkerLost, match="died 3 times in a row.*rows 15 to 17"):
         map_chunks(Dies(tmp_path, times=9), CHUNKS[5:6], arrays=_arrays(), backend="processes", workers=1)
@@ -195,7 +236,7 @@ def test_workers_that_keep_dying_end_the_run(tmp_path):
 
 
 def test_ray_workers_that_keep_dying_end_the_run(tmp_path, ray_session, monkeypatch):
-    monkeypatch.setattr("implicit_models.sim.cluster.RETRIES", 1)
+    monkeypatch.setattr(cluster, "RETRIES", 1)
     with pytest.raises(WorkerLost, match="rows 15 to 17"):
         map_chunks(Dies(tmp_path, times=9), CHUNKS[5:6], arrays=_arrays(), backend="ray", workers=2)
 
@@ -236,6 +277,7 @@ DRIVER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_backends import CHUNKS, Logs, _arrays
+from implicit_models.sim import cluster
 from implicit_models.sim.backends import map_chunks
 map_chunks(Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k")
 """

@@ -186,6 +186,14 @@ def test_exact_fit_of_few_samples_is_sparser_than_the_network_allows():
     assert result.nnz <= 5 * 11 and result.objective == {"name": "l1", "beta": 1e-2, "exact": True}
 
 
+def test_exact_fit_without_feedback():
+    net = _network()
+    V = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
+    result = fit_sim(net, V, objective="l2", exact=True, feedback="strict_upper", kappa=5.0)
+    assert np.all(result.status == "optimal") and result.A[:, :4].nnz == 0 and result.A[4:].nnz == 0
+    np.testing.assert_allclose(result.predict(V), net.double()(V.double()).detach().numpy(), atol=1e-6)
+
+
 def test_exact_fit_tells_infeasible_rows(tmp_path):
     net = _network()
     U = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))

@@ -92,7 +92,7 @@ def test_row_weights_are_the_printed_ones_over_twice_lambda():
 
 
 def test_without_penalty_the_network_itself_is_found():
-    net = _mlp(6, 5, 4, 3).double()
+    net = _mlp(6, 5, 4, 3, seed=8).double()  # every state is active on some samples and at rest on others
     result = fit_sim(net, _inputs(200, 6), objective="none", scale="theorem", kappa=0.99, rtol=1e-12, atol=1e-15)
     t = teacher_matrices(result.states)  # 200 samples determine all weights, and the network lies in the ball
     for mine, theirs in zip((result.A, result.B, result.C, result.D), t[:4]):
@@ -110,6 +110,44 @@ def test_ball_over_the_whole_row_but_the_bias():
     np.testing.assert_allclose(result.row_norms, np.abs(rows[:9, :-1]).sum(1), atol=1e-12)
     assert np.abs(rows[:9, -1]).max() > 0.3  # the bias is free
     assert np.abs(rows[9:, :-1]).sum(1).max() > 0.05  # and so are the outputs
+
+
+@pytest.mark.parametrize(("objective", "scale", "kappa"), [("l1", "std", 2.0), ("none", "theorem", 0.99), ("perspective", "std", 0.7)])
+def test_strict_upper_rows_use_earlier_layers_only(objective, scale, kappa):
+    weights = {"alpha": 0.02, "beta": 0.03, "eta": 0.002}
+    result = fit_sim(
+        NET, U, objective=objective, kappa=kappa, scale=scale, feedback="strict_upper", rtol=1e-9, atol=1e-12, rows_per_chunk=3, **weights
+    )
+    assert result.run.n_chunks == 2 + 2 + 1  # layers of 4 and 5 states, 3 outputs: no chunk holds two kinds
+    A = result.A.toarray()
+    assert np.all(A[:, :4] == 0) and np.all(A[4:] == 0) and np.any(A[:4, 4:] != 0)
+    assert result.C[:, :4].nnz and result.model.certificate()  # triangular: well-posed for every kappa
+    found, s, rows = result.states, result.scale.s, _rows(result)
+    M = np.hstack([found.X / s, found.U, np.ones((60, 1))]).astype(float)
+    T = np.hstack([found.Z / s, found.Y]).astype(float)
+    for i, first, n in ((0, 4, 5), (3, 4, 5), (6, 9, 0), (10, 0, None)):
+        ball = kappa if n else None
+        want = _as_printed(M[:, first:], T[:, i], 0.1, objective, kappa=ball, n=n, **weights)
+        assert _value(M, T[:, i], rows[i], 0.1, objective, **weights) == pytest.approx(want, rel=1e-6, abs=1e-7)
+
+
+def test_strict_upper_finds_the_network_whose_full_form_prefers_its_own_states():
+    net, V = _mlp(6, 5, 4, 3).double(), _inputs(300, 6)
+    with torch.no_grad():
+        net[0].bias.fill_(4.0)
+        net[2].bias.fill_(4.0)  # all states active: x = z, and every row may copy its own state
+    want = net(V.double()).detach().numpy()
+    upper, full = (fit_sim(net, V, objective="l1", beta=1e-3, scale="std", kappa=k, feedback=f) for f, k in (("strict_upper", 50.0), ("full", 0.99)))
+    assert np.abs(upper.predict(V) - want).max() < 0.05 * np.abs(want - want.mean(0)).max()
+    assert full.matching.max() < 0.1  # the states match, each by itself
+    assert np.median(full.A.toarray().diagonal()) > 0.5
+    assert np.abs(full.predict(V) - want).max() > 5 * np.abs(upper.predict(V) - want).max()
+
+
+def test_strict_upper_needs_layers():
+    teacher = ImplicitModel(4, 2, 6, seed=0)
+    with pytest.raises(ValueError, match="one block"):
+        fit_sim(teacher, _inputs(20, 4), scale="std", feedback="strict_upper")
 
 
 def test_without_bias():
@@ -275,7 +313,7 @@ def test_resume_through_fit(tmp_path):
     again = fit_sim(found, resume=tmp_path, backend="threads", workers=2)  # in the chunks of the first run
     _equal(first, again)
     assert again.run.solved == [(3, 6)] and again.run.n_loaded == 3
-    for change in ({"kappa": 0.5}, {"beta": 0.02}, {"scale": "std"}, {"objective": "l2"}, {"rtol": 1e-8}, {"ball": "row"}):
+    for change in ({"kappa": 0.5}, {"beta": 0.02}, {"scale": "std"}, {"objective": "l2"}, {"rtol": 1e-8}, {"ball": "row"}, {"bias": False}):
         with pytest.raises(ValueError, match="another problem"):
             fit_sim(found, resume=tmp_path, **change)
     with pytest.raises(ValueError, match="another problem"):
@@ -382,7 +420,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
     [
         ({"objective": "l0"}, ValueError, "unknown objective 'l0'"), ({"kappa": 0.0}, ValueError, "kappa must be positive and finite, got 0"),
         ({"kappa": np.nan}, ValueError, "kappa"), ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),
-        ({"lambda1": -1.0}, ValueError, "lambda1"), ({"eta": 0.0}, ValueError, "eta"), ({"ball": "all"}, ValueError, "ball must be"),
+        ({"lambda1": -1.0}, ValueError, "lambda1"), ({"eta": 0.0}, ValueError, "eta"), ({"ball": "all"}, ValueError, "ball must be"), ({"feedback": "none"}, ValueError, "unknown feedback"),
         ({"scale": "max"}, ValueError, "unknown scale"), ({"backend": "mpi"}, ValueError, "unknown backend"),
         ({"workers": 0}, ValueError, "workers"), ({"rows_per_chunk": 0}, ValueError, "rows_per_chunk"),
     ],

@@ -201,8 +201,11 @@ def exact_rows(
 def exact_chunk(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, n_states: int, settings: dict[str, Any]) -> dict[str, np.ndarray]:
     """`exact_rows` of the rows start..stop-1, for `map_chunks`; output rows (from n_states on) have no ball."""
     start, stop = chunk
+    first = int(arrays["first"][start])
     options = dict(settings)
     if start >= n_states:
         options["kappa"] = np.inf
-    found = exact_rows(arrays["V"], arrays["T"][start:stop], arrays["consistent"][start:stop], ball_mask=arrays["mask"], **options)
-    return found._asdict()
+    V, T, consistent = (arrays[f"{name}_{first}"] for name in ("V", "T", "consistent"))
+    found = exact_rows(V, T[start:stop], consistent[start:stop], ball_mask=arrays["mask"][first:], **options)._asdict()
+    found["A"] = np.hstack([np.where(np.isnan(found["A"][:, :1]), np.nan, np.zeros((stop - start, first))), found["A"]])
+    return found

@@ -18,7 +18,7 @@ from torch import nn
 
 from implicit_models.sim.backends import chunks_of, default_workers, map_chunks
 from implicit_models.sim.chunk_store import Chunk, content_key, read_manifest
-from implicit_models.sim.problem import RowProblem, row_problem
+from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import SIMResult, original_units
 from implicit_models.sim.scaling import scale_of
 from implicit_models.sim.states import States, states
@@ -45,26 +45,31 @@ def solve_chunk(
     arrays: Mapping[str, np.ndarray], chunk: Chunk, *, n_states: int, kappa: float, state: dict[str, float],
     output: dict[str, float], perspective: bool, rtol: float, atol: float,
 ) -> dict[str, np.ndarray]:  # fmt: skip
-    """The rows start..stop-1 of a problem {"G", "C", "zz", "mask"}, for `map_chunks`; rows from n_states on have no ball.
+    """The rows start..stop-1 of a problem {"G", "C", "zz", "mask", "first"}, for `map_chunks`; rows from n_states on have no ball.
 
-    A row whose C or zz is not finite is NaN with status "not_finite"; it is not shown to the solver.
+    first (r,): the first column that a row may use, the same for all rows of the chunk; the weights before it are zero. A row
+    whose C or zz is not finite is NaN with status "not_finite"; it is not shown to the solver.
     """
     start, stop = chunk
+    first = int(arrays["first"][start])
     if perspective:
         from implicit_models.sim.perspective import solve_perspective_rows as solve
     else:
         from implicit_models.sim.rows import solve_rows as solve
     C, zz = arrays["C"][start:stop], arrays["zz"][start:stop]
-    mask, weights = (arrays["mask"], state) if start < n_states else (np.zeros_like(arrays["mask"]), output)
+    mask, weights = (arrays["mask"][first:], state) if start < n_states else (np.zeros(C.shape[1] - first, dtype=bool), output)
     good = np.isfinite(zz) & np.isfinite(C).all(1)
-    r, d = C.shape
+    r = stop - start
     out = {
-        "A": np.full((r, d), np.nan), "multiplier": np.full(r, np.nan), "gap": np.full(r, np.nan),
+        "A": np.full(C.shape, np.nan), "multiplier": np.full(r, np.nan), "gap": np.full(r, np.nan),
         "n_steps": np.zeros(r, dtype=np.int64), "status": np.full(r, "not_finite", dtype="<U12"),
     }  # fmt: skip
     if good.any():
-        rows = solve(arrays["G"], C[good], zz[good], kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
-        for name in out:
+        G = arrays["G"] if first == 0 else np.ascontiguousarray(arrays["G"][first:, first:])
+        rows = solve(G, np.ascontiguousarray(C[good, first:]), zz[good], kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
+        out["A"][good, :first] = 0.0
+        out["A"][good, first:] = rows.A
+        for name in ("multiplier", "gap", "n_steps", "status"):
             out[name][good] = getattr(rows, name)
     return out
 
@@ -77,27 +82,43 @@ def _positive(**values: Any) -> None:
             raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
-def _layout(problem: RowProblem, workers: int, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
-    """Chunks of state rows and of output rows; those of the first run if a folder holds some."""
+def first_columns(found: States, feedback: str) -> np.ndarray:
+    """First column that each row may use: 0, or with "strict_upper" the first one after the row's own block.
+
+    The columns are those of later layers first, so that what follows a block are the layers before it, inputs and bias.
+    """
+    first = np.zeros(found.n_states + found.Y.shape[1], dtype=np.int64)
+    if feedback == "strict_upper":
+        for block in found.blocks:
+            first[block.states] = block.stop
+    return first
+
+
+def _layout(found: States, feedback: str, workers: int, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
+    """Chunks that hold rows of one kind (of one block with "strict_upper"); those of the first run if a folder holds some."""
     begun = None if resume is None else read_manifest(resume)
-    n, r = problem.n_states, problem.C.shape[0]
+    n, r = found.n_states, found.n_states + found.Y.shape[1]
+    parts = [(b.start, b.stop) for b in found.blocks] if feedback == "strict_upper" else [(0, n)]
     if rows_per_chunk is None:
-        if begun is not None and begun["chunks"] and begun["chunks"][-1][1] == r:
-            return [tuple(c) for c in begun["chunks"]]
         rows_per_chunk = int(np.clip(-(-r // (CHUNKS_PER_WORKER * workers)), 4, 256))
+        if begun is not None and begun["chunks"]:
+            rows_per_chunk = max(b - a for a, b in begun["chunks"])
     if isinstance(rows_per_chunk, bool) or not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
         raise ValueError(f"rows_per_chunk must be a positive int, got {rows_per_chunk!r}")
-    return chunks_of(0, n, rows_per_chunk) + chunks_of(n, r, rows_per_chunk)
+    return [chunk for a, b in (*parts, (n, r)) for chunk in chunks_of(a, b, rows_per_chunk)]
 
 
-def _exact_problem(found: States, bias: bool, s: np.ndarray) -> dict[str, np.ndarray]:
+def _exact_problem(found: States, bias: bool, s: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
+    """Equations of the rows, for every first column that occurs."""
     from implicit_models.sim.exact import orthonormal_equations
 
-    m = found.n_samples
-    M = np.hstack([found.X / s, found.U, np.ones((m, int(bias)))]).astype(np.float64)
+    M = np.hstack([found.X / s, found.U, np.ones((found.n_samples, int(bias)))]).astype(np.float64)
     T = np.hstack([found.Z / s, found.Y]).astype(np.float64)
-    V, T, consistent = orthonormal_equations(M, T)
-    return {"V": V, "T": T, "consistent": consistent}
+    arrays = {}
+    for column in np.unique(first):
+        equations = orthonormal_equations(M[:, column:], T)
+        arrays |= {f"{name}_{column}": value for name, value in equations._asdict().items()}
+    return arrays
 
 
 def fit_sim(
@@ -114,6 +135,7 @@ def fit_sim(
     scale: Any = "theorem",
     scale_kappa: float = 0.99,
     ball: str = "state",
+    feedback: str = "full",
     bias: bool = True,
     exact: bool = False,
     exact_solver: str = "CLARABEL",
@@ -140,6 +162,10 @@ def fit_sim(
         network, U: a trained network and its inputs (m, ...); or its `States`, found once for a sweep, and no U.
         objective, lambda1, lambda2, alpha, beta, eta: see above; eta = alpha if None.
         kappa: radius of the ball, at least 1 gives no certificate of its own. ball: "state": it holds A' only; "row": B' too.
+        feedback: "full", as printed: every row may use every state, its own included. Where a state is active z_i = x_i, so that
+            A_ii near kappa imitates most of a row without its input; the states match and the outputs may be lost.
+            "strict_upper": the rows of a block use the layers before it, inputs and bias; needs a layered network, and A is
+            well-posed for every kappa.
         scale, scale_kappa: units of the states, see `scale_of`: "theorem" | "std" | "uniform" | "none" | an array (n,).
         bias: fit b and d, weights of a constant input that the ball never holds.
         exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised. `zero_below`: see
@@ -158,6 +184,8 @@ def fit_sim(
         raise ValueError(f"unknown objective {objective!r}; choose one of {', '.join(OBJECTIVES)}")
     if ball not in ("state", "row"):
         raise ValueError(f"ball must be 'state' or 'row', got {ball!r}")
+    if feedback not in ("full", "strict_upper"):
+        raise ValueError(f"unknown feedback {feedback!r}; choose 'full' or 'strict_upper'")
     eta = alpha if eta is None else eta
     _positive(kappa=kappa, lambda1=lambda1, lambda2=lambda2, alpha=alpha, beta=beta, eta=eta, rtol=rtol, atol=atol)
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
@@ -178,6 +206,9 @@ def fit_sim(
             raise TypeError("fit_sim needs the inputs U of the network")
         found = states(network, U, dtype=torch.float64 if exact else None)
     lap("states")
+    if feedback == "strict_upper" and len(found.blocks) == 1 and type(found.network).__name__ == "ImplicitModel":
+        raise ValueError("feedback='strict_upper' needs layers; the states of an implicit model are one block")
+    first = first_columns(found, feedback)
     problem = row_problem(found, bias=bias)
     lap("gram")
     units = scale_of(found, scale, kappa=scale_kappa)
@@ -187,18 +218,18 @@ def fit_sim(
     if exact:
         from implicit_models.sim.exact import exact_chunk
 
-        arrays = {**_exact_problem(found, bias, units.s), "mask": mask}
+        arrays = {**_exact_problem(found, bias, units.s, first), "mask": mask, "first": first}
         settings = {"objective": objective, "kappa": kappa, "alpha": alpha, "beta": beta, "eta": eta}
         settings |= {"solver": exact_solver, "rtol": rtol, "zero_below": zero_below}
         solver = functools.partial(exact_chunk, n_states=problem.n_states, settings=settings)
     else:
-        arrays = {"G": scaled.G, "C": scaled.C, "zz": scaled.zz, "mask": mask}
+        arrays = {"G": scaled.G, "C": scaled.C, "zz": scaled.zz, "mask": mask, "first": first}
         settings = {"kappa": float(kappa), "rtol": rtol, "atol": atol, "perspective": objective == "perspective"}
         settings["state"] = row_weights(objective, lambda1, alpha, beta, eta)
         settings["output"] = row_weights(objective, lambda2, alpha, beta, eta)
         solver = functools.partial(solve_chunk, n_states=problem.n_states, **settings)
     lap("set-up")
-    chunks = _layout(problem, workers or (1 if backend == "serial" else default_workers()), rows_per_chunk, resume)
+    chunks = _layout(found, feedback, workers or (1 if backend == "serial" else default_workers()), rows_per_chunk, resume)
     key = "" if resume is None else content_key(arrays, (problem.n_states, sorted(settings.items()), exact))
     results, run = map_chunks(
         solver, chunks, arrays=arrays, backend=backend, workers=workers, resume=resume, key=key, address=address,
@@ -213,5 +244,5 @@ def fit_sim(
     if exact:
         described = {k: v for k, v in described.items() if not k.startswith("lambda")} | {"exact": True}
     return SIMResult(
-        A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, scale=units, states=found, timing=timing, run=run, **whole
+        A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, feedback=feedback, scale=units, states=found, timing=timing, run=run, **whole
     )

@@ -18,6 +18,8 @@ from implicit_models.sim.scaling import Scale
 from implicit_models.sim.states import States
 
 DONE = ("optimal", "fista")
+MAX_ITER = 5000  # a row norm of .99 takes about a thousand Picard steps
+DENSE_UP_TO = 1000  # states
 
 
 def nonzero_parameters(network: nn.Module) -> int:
@@ -37,7 +39,7 @@ class SIMResult:
 
     A (n, n), B (n, p), C (q, n), D (q, p): CSR, with the solver's own support; b (n,), d (q,): dense, None without bias.
     gap, multiplier, status, n_steps: (n + q,), state rows before output rows, of the problems in scaled units.
-    objective: its name and weights. kappa, ball: of the state rows. timing: seconds of the parts. run: how the chunks went.
+    objective: its name and weights. kappa, ball, feedback: of the state rows. timing: seconds of the parts. run: how the chunks went.
     """
 
     A: sp.csr_array
@@ -53,6 +55,7 @@ class SIMResult:
     objective: dict[str, Any]
     kappa: float
     ball: str
+    feedback: str
     scale: Scale
     states: States
     timing: dict[str, float]
@@ -69,6 +72,9 @@ class SIMResult:
 
         Raises: ValueError naming the rows that have no values (NaN in their data, or an infeasible exact match).
         """
+        return self._build(self.A)
+
+    def _build(self, A: Any, **settings: Any) -> Any:
         from implicit_models.model import ImplicitModel
 
         parts = [np.isnan(M.sum(1)) for M in (self.A, self.B, self.C, self.D)]
@@ -77,14 +83,21 @@ class SIMResult:
             raise ValueError(f"{lost.size} rows have no values, the first is row {lost[0]} ({self.status[lost[0]]}): no model without them")
         keeps = {} if not 0 < self.kappa < 1 else {"kappa": self.kappa}
         return ImplicitModel.from_matrices(
-            self.A, self.B, self.C, self.D, self.states.activation, b=self.b, d=self.d, on_failure="warn", **keeps
+            A, self.B, self.C, self.D, self.states.activation, b=self.b, d=self.d, max_iter=MAX_ITER, **keeps, **settings
         )
+
+    @functools.cached_property
+    def _solved(self) -> Any:
+        """The model with a dense A where it feeds back and is small: solvers for a dense A need far fewer steps at norms near 1."""
+        if self.feedback == "strict_upper" or self.A.shape[0] > DENSE_UP_TO:
+            return self.model
+        return self._build(self.A.toarray(), tol=1e-9)
 
     def predict(self, U: Any, batch_size: int = 1024) -> Float[np.ndarray, "N q"]:
         """Outputs of the model for inputs of any floating dtype, (N, ...) torch or NumPy."""
         U = torch.as_tensor(np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U)).flatten(1)
         with torch.no_grad():
-            return torch.cat([self.model(u.double()) for u in U.split(batch_size)]).numpy()
+            return torch.cat([self._solved(u.double()) for u in U.split(batch_size)]).numpy()
 
     @property
     def nnz(self) -> int:
@@ -141,7 +154,7 @@ class SIMResult:
             wanted = np.hstack([self.states.Z[at : at + step], self.states.Y[at : at + step]]).astype(np.float64)
             out[0] += ((found - wanted) ** 2).sum(0)
             out[1] += (wanted**2).sum(0)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0/0 of a row that is zero
             return np.where((out == 0).all(0), 0.0, np.sqrt(out[0] / out[1]))
 
     def report(self) -> str:
@@ -150,7 +163,7 @@ class SIMResult:
         n, match = self.A.shape[0], self.matching
         weights = ", ".join(f"{k} {v:g}" for k, v in self.objective.items() if k != "name")
         lines = [
-            f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, {self.scale.description}",
+            f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, feedback {self.feedback}, {self.scale.description}",
             f"{n} state rows, {len(self.status) - n} output rows: " + ", ".join(f"{c} {s}" for s, c in zip(names, counts, strict=True)),
             f"non-zeros {self.nnz} of {self.dense_count} ({100 * self.sparsity(count='dense'):.1f} % zero)",
             f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; outputs median {np.median(match[n:]):.3g}",

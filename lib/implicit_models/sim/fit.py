@@ -163,7 +163,7 @@ def fit_sim(
         objective, lambda1, lambda2, alpha, beta, eta: see above; eta = alpha if None.
         kappa: radius of the ball, at least 1 gives no certificate of its own. ball: "state": it holds A' only; "row": B' too.
         feedback: "full", as printed: every row may use every state, its own included. Where a state is active z_i = x_i, so that
-            A_ii near kappa imitates most of a row without its input; the states match and the outputs may be lost.
+            A_ii near kappa imitates a row cheaply; I - A is then nearly singular and the equilibrium far from the states matched.
             "strict_upper": the rows of a block use the layers before it, inputs and bias; needs a layered network, and A is
             well-posed for every kappa.
         scale, scale_kappa: units of the states, see `scale_of`: "theorem" | "std" | "uniform" | "none" | an array (n,).

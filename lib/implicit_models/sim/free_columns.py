@@ -1,11 +1,11 @@
-"""Columns that the ball leaves free, eliminated from the normal equations.
+"""Exact elimination of unpenalised columns that the ball does not bound.
 
-With S the ball and F its complement, minimising over a_F leaves a problem of the same form in a_S alone:
+Without a penalty the best coefficients of the free columns F follow from the others, a_F = K^+ (c_F - G_FB a_B) with
+K = G_FF + ridge I, and what is left is a row problem in the columns B of the ball:
 
-    G' = G_SS - G_SF K G_FS,   c' = c_S - G_SF K c_F,   zz' = zz - c_F'K c_F,   K = (G_FF + ridge I)^+,
-    a_F = K (c_F - G_FS a_S).
+    G~ = G_BB - G_BF K^+ G_FB,    c~ = c_B - G_BF K^+ c_F,    z~'z~ = z'z - c_F' K^+ c_F.
 
-The method that knows one ball over the whole vector then serves a ball over part of it (beta = 0: free columns carry no l1 norm).
+Where the free columns explain a column of B, or z itself, up to rounding, what is left of it is set to zero.
 """
 
 from __future__ import annotations
@@ -15,44 +15,55 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-RANK = 1e-12  # eigenvalues of G_FF + ridge I below this share of the largest count as zero
+from implicit_models.sim.certificate import RANK
+
+ROUNDING = 1e-11  # share of a squared norm that rounding can leave after elimination
 
 
 @dataclass(frozen=True)
-class BallProblem:
-    """Normal equations over the ball's columns. G (s, s), C (r, s), zz (r,); ball (d,) says which columns these are."""
+class Reduced:
+    """The problem in the columns of the ball, and the way back."""
 
-    G: Float[np.ndarray, "s s"]
-    C: Float[np.ndarray, "r s"]
-    zz: Float[np.ndarray, " r"]
-    ball: Bool[np.ndarray, " d"]
-    coupling: Float[np.ndarray, "f s"]
-    constant: Float[np.ndarray, "r f"]
+    problem: tuple[np.ndarray, np.ndarray, np.ndarray]
+    free: Bool[np.ndarray, " d"]
+    fit: Float[np.ndarray, "r f"]
+    slope: Float[np.ndarray, "f b"]
 
-    def restore(self, A: Float[np.ndarray, "r s"]) -> Float[np.ndarray, "r d"]:
-        """Rows over all columns, with the best a_F for the given a_S."""
-        full = np.zeros((A.shape[0], self.ball.size))
-        full[:, self.ball] = A
-        full[:, ~self.ball] = self.constant - A @ self.coupling.T
-        return full
+    def recover(self, A: Float[np.ndarray, "r b"]) -> Float[np.ndarray, "r d"]:
+        """Coefficients of all columns for those of the ball."""
+        whole = np.empty((len(A), len(self.free)))
+        whole[:, ~self.free] = A
+        whole[:, self.free] = self.fit - A @ self.slope.T
+        return whole
 
 
-def eliminate_free(
-    G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"], zz: Float[np.ndarray, " r"], *, ball_mask: Bool[np.ndarray, " d"] | None, ridge: float = 0.0
-) -> BallProblem:
-    """Problem over the columns in the ball, the others minimised out.
+def eliminate(
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    free: Bool[np.ndarray, " d"],
+    ridge: float = 0.0,
+) -> Reduced:
+    """Eliminate the columns `free`; rank-deficient ones get the coefficients of least norm.
 
     Args:
-        G: (d, d). C: (r, d). zz: (r,). ball_mask: (d,) columns in the ball, None for all. ridge: on every coefficient.
-    Returns: the problem; with the whole vector in the ball it is the one given.
+        G, C, zz: from `gram`. free: (d,) columns to eliminate. ridge: l2 penalty, on these columns too.
+
+    Returns:
+        Reduced; rows with NaN data stay NaN.
     """
-    G, C, zz = (np.asarray(v, dtype=np.float64) for v in (G, C, zz))
-    ball = np.ones(G.shape[0], bool) if ball_mask is None else np.asarray(ball_mask, dtype=bool)
-    if ball.all():
-        return BallProblem(G, C, zz, ball, np.zeros((0, G.shape[0])), np.zeros((C.shape[0], 0)))
-    values, vectors = np.linalg.eigh(G[np.ix_(~ball, ~ball)] + ridge * np.eye(int((~ball).sum())))
-    kept = values > RANK * max(values[-1], 0.0)
-    half = vectors[:, kept] / np.sqrt(values[kept])
-    cross, right = half.T @ G[np.ix_(~ball, ball)], C[:, ~ball] @ half
-    reduced = G[np.ix_(ball, ball)] - cross.T @ cross
-    return BallProblem(0.5 * (reduced + reduced.T), C[:, ball] - right @ cross, np.maximum(zz - (right**2).sum(1), 0.0), ball, half @ cross, right @ half.T)
+    kept = ~free
+    values, vectors = np.linalg.eigh(G[np.ix_(free, free)] + ridge * np.eye(free.sum()))
+    keep = values > RANK * values[-1]
+    half = vectors[:, keep] / np.sqrt(values[keep])  # K^+ = half half'
+    cross = G[np.ix_(free, kept)]
+    cross_half, c_half = half.T @ cross, C[:, free] @ half
+    G_left = G[np.ix_(kept, kept)] - cross_half.T @ cross_half
+    C_left = C[:, kept] - c_half @ cross_half
+    zz_left = zz - np.einsum("ij,ij->i", c_half, c_half)
+    gone = np.diag(G_left) <= ROUNDING * np.diag(G)[kept]
+    G_left[gone], G_left[:, gone], C_left[:, gone] = 0.0, 0.0, 0.0
+    done = zz_left <= ROUNDING * zz
+    C_left[done], zz_left[done] = 0.0, 0.0
+    G_left = 0.5 * (G_left + G_left.T)
+    return Reduced((G_left, C_left, zz_left), free, c_half @ half.T, half @ cross_half)

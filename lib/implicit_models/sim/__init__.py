@@ -1,0 +1,40 @@
+"""State-driven implicit modelling: states of a trained network, exact row solvers, the path, screening, the fitted model.
+
+A public name is resolved on first use (PEP 562).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_ORIGIN = {
+    "gram": "gram",
+    "solve_rows": "rows",
+    "Rows": "rows",
+    "path_rows": "path",
+    "Path": "path",
+    "certify": "certificate",
+    "states": "states",
+    "States": "states",
+    "fit_sim": "fit",
+    "SIMResult": "result",
+    "scale_states": "scaling",
+    "screen": "screening",
+    "Screening": "screening",
+    "solve_perspective_rows": "perspective",
+}
+
+__all__ = list(_ORIGIN)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ORIGIN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_ORIGIN[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,83 @@
+"""The data of all row problems: Gram matrix, correlations and squared norms, accumulated over the samples."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+CHUNK_BYTES = 64 * 2**20  # of float64 samples held at a time
+
+
+def gram(
+    M: Float[np.ndarray, "m d"], Z: Float[np.ndarray, "m r"], *, chunk: int | None = None
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "r d"], Float[np.ndarray, " r"]]:
+    """G = M'M, C = Z'M and zz_i = ||z_i||^2, in float64.
+
+    All that a row problem 1/2||M a - z||^2 needs: afterwards its cost does not depend on the number of samples m.
+
+    Args:
+        M: (m, d) features, one sample a row: states, inputs and a column of ones. NumPy (memory maps too) or torch.
+        Z: (m, r) targets; a column is one row problem.
+        chunk: samples converted to float64 at a time; by default what fits in 64 MiB.
+
+    Returns:
+        G (d, d) symmetric, C (r, d), zz (r,). A NaN or infinity in a column of Z shows in its row of C and entry of zz alone.
+
+    Raises:
+        TypeError: M or Z is no array of real numbers.
+        ValueError: not two dimensions, different numbers of samples, no sample, or a value of M that is not finite (the
+            message names its sample and feature: it would spoil every row).
+
+    Source: Tsai thesis (2024), section 3.3, M = (X', U'); SIM paper, equation (7).
+    """
+    M, Z = as_matrix(M, "M"), as_matrix(Z, "Z")
+    if len(M) != len(Z):
+        raise ValueError(f"M and Z must hold the same samples; got M {M.shape} and Z {Z.shape}")
+    m, d = M.shape
+    if m == 0:
+        raise ValueError(f"M and Z hold no sample: {M.shape} and {Z.shape}")
+    step = chunk or max(256, CHUNK_BYTES // (8 * (d + Z.shape[1] + 1)))
+    if step < 1:
+        raise ValueError(f"chunk must be at least 1; got {chunk}")
+    G, C, zz = np.zeros((d, d)), np.zeros((Z.shape[1], d)), np.zeros(Z.shape[1])
+    with np.errstate(invalid="ignore", over="ignore"):  # a bad target is reported with its row
+        for first in range(0, m, step):
+            block = np.asarray(M[first : first + step], dtype=np.float64)
+            target = np.asarray(Z[first : first + step], dtype=np.float64)
+            if not np.isfinite(block).all():
+                sample, feature = np.argwhere(~np.isfinite(block))[0]
+                raise ValueError(f"M[{first + sample}, {feature}] = {block[sample, feature]}: features must be finite")
+            G += block.T @ block
+            C += _correlations(target, block)
+            zz += np.einsum("ij,ij->j", target, target)
+    if not np.isfinite(G).all():
+        raise ValueError(f"M'M overflows float64: largest |M| is {np.abs(np.asarray(M)).max():.3g}; scale the features")
+    return np.triu(G) + np.triu(G, 1).T, C, zz
+
+
+def _correlations(target: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Z'M; a product kernel may let a NaN column touch its neighbours, so bad columns are left out and marked."""
+    bad = ~np.isfinite(target).all(axis=0)
+    if not bad.any():
+        return target.T @ block
+    product = np.where(bad[None, :], 0.0, target).T @ block
+    product[bad] = np.nan
+    return product
+
+
+def as_matrix(values, name: str) -> np.ndarray:
+    """A NumPy view of a matrix of real numbers; torch tensors are taken off their graph and device.
+
+    Raises:
+        TypeError: not real numbers.
+        ValueError: not a matrix.
+    """
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    if not isinstance(values, np.ndarray):
+        values = np.asarray(values)
+    if values.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers; got dtype {values.dtype}")
+    if values.ndim != 2:
+        raise ValueError(f"{name} must be a matrix; got shape {values.shape}")
+    return values

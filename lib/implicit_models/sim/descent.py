@@ -24,12 +24,14 @@ from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, forw
 INNER_RTOL = 1e-10
 MAX_EPOCHS = 50_000
 SWEEPS_BETWEEN = 5  # sweeps from one solve on the support to the next
+DUAL = 1e-8  # by how much of lambda a correlation may exceed it
+PROXIMAL = 1e-11  # share of the diagonal added in the support's linear system
 STILL = 1e-15  # a sweep whose steps stay below this share of lambda changes nothing any more
 
 
 @njit(**OPTIONS)
 def lasso_gap(c, zz, lam, a, r):
-    """Primal objective and duality gap of Q(lambda) at a, from r = c - G a - ridge a.
+    """Primal objective, duality gap of Q(lambda) and max|r| at a, from r = c - G a - ridge a.
 
     The dual point is s (rho, sqrt(ridge) a), rho = z - M a, with the s in [-lambda/|r|, lambda/|r|] that maximises
     s (zz - c'a) - s^2/2 (zz - c'a - a'r).
@@ -44,7 +46,7 @@ def lasso_gap(c, zz, lam, a, r):
     limit = lam / largest if largest > 0.0 else np.inf
     s = min(max(linear / square, -limit), limit) if square > 0.0 else min(1.0, limit)
     primal = 0.5 * square + lam * norm
-    return primal, primal - (s * linear - 0.5 * s * s * square)
+    return primal, primal - (s * linear - 0.5 * s * s * square), largest
 
 
 @njit(**OPTIONS)
@@ -65,7 +67,8 @@ def support_newton(G, lam, ridge, a, r, R):
     """Move a, signs kept, towards the minimum over its support; a coefficient that reaches zero is dropped, and so on.
 
     Solves H x = r - lambda s on the support; after a share t of that step the right side is (1 - t) times what it was.
-    Columns that depend on the others keep their value.
+    H carries PROXIMAL of its diagonal: columns that depend on each other then exchange until one of them is dropped, and the
+    point where r = lambda s is not moved.
 
     Returns:
         Number of linear systems solved.
@@ -74,7 +77,7 @@ def support_newton(G, lam, ridge, a, r, R):
     active, u, x = np.empty(d, np.int64), np.empty(d), np.empty(d)
     k = 0
     for j in range(d):
-        if a[j] != 0.0 and append(R, k, G, active, j, ridge, x):
+        if a[j] != 0.0 and append(R, k, G, active, j, ridge + PROXIMAL * G[j, j], x):
             k += 1
     for i in range(k):
         j = active[i]
@@ -105,15 +108,17 @@ def support_newton(G, lam, ridge, a, r, R):
 
 @njit(**OPTIONS)
 def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs, newton):
-    """Sweeps until gap <= rtol * objective or gap <= atol * zz/2; a and r are updated in place.
+    """Sweeps until gap <= rtol * objective or gap <= atol * zz/2, with max|r| <= lambda; a and r are updated in place.
+
+    Where g is flat a small gap alone says little of r, of which the gap of P(kappa) is made.
 
     Returns:
         (sweeps, linear systems solved, gap, whether it met the tolerance).
     """
     d, systems, last = c.size, 0, np.inf
     R = np.empty((d, d)) if newton else np.empty((1, 1))
-    primal, gap = lasso_gap(c, zz, lam, a, r)
-    if gap <= rtol * primal or gap <= atol * 0.5 * zz:
+    primal, gap, top = lasso_gap(c, zz, lam, a, r)
+    if top <= lam * (1.0 + DUAL) and (gap <= rtol * primal or gap <= atol * 0.5 * zz):
         return 0, 0, gap, True
     for epoch in range(1, max_epochs + 1):
         largest, dropped = 0.0, 0
@@ -142,8 +147,8 @@ def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs, newton):
             correlations(G, c, ridge, a, r)
         elif epoch % 1000 == 0:  # rounding piles up in r
             correlations(G, c, ridge, a, r)
-        primal, gap = lasso_gap(c, zz, lam, a, r)
-        if gap <= rtol * primal or gap <= atol * 0.5 * zz:
+        primal, gap, top = lasso_gap(c, zz, lam, a, r)
+        if top <= lam * (1.0 + DUAL) and (gap <= rtol * primal or gap <= atol * 0.5 * zz):
             return epoch, systems, gap, True
         if largest <= STILL * lam:
             return epoch, systems, gap, False

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from implicit_models.sim.free_columns import eliminate_free
+from implicit_models.sim.free_columns import eliminate
 
 TIGHT = {"rtol": 1e-13, "atol": 1e-15}  # the sphere shrinks with the root of the gap
 
@@ -98,18 +98,27 @@ def screen(
     ball = np.ones(G.shape[0], bool) if ball_mask is None else np.asarray(ball_mask, dtype=bool)
     if ball.shape != (G.shape[0],) or not ball.any():
         raise ValueError(f"ball_mask must have shape ({G.shape[0]},) and hold a coordinate, got shape {ball.shape} with {int(ball.sum())}")
-    part = eliminate_free(G, C, zz, ball_mask=ball, ridge=ridge)
+    part = None if ball.all() else eliminate(G, C, zz, ~ball, ridge)
+    inner = (G, C, zz) if part is None else part.problem
     if A is None:
         from implicit_models.sim.rows import solve_rows
 
-        inside = solve_rows(part.G, part.C, part.zz, kappa=kappas, ridge=ridge, **TIGHT).A
+        inside = solve_rows(*inner, kappa=kappas, ridge=ridge, **TIGHT).A
     else:
         A = np.asarray(A, dtype=np.float64)
         if A.shape != C.shape:
             raise ValueError(f"A must have shape {C.shape}, got {A.shape}")
         inside = A[:, ball]
     inside = _feasible(inside, kappas)
-    return _sphere_test(part, inside, kappas, ridge, np.isfinite(zz) & np.isfinite(C).all(1))
+    finite = np.isfinite(zz) & np.isfinite(C).all(1)
+    inside = np.where(finite[:, None], inside, 0.0)
+    certified, size, gap, radius, delta, lower = _sphere_test(inner[0], inner[1], inside, kappas, ridge, finite)
+    status = np.where(~finite, "not_finite", np.where(lower > 0, "certified", "slack"))
+    full, correlation = np.zeros(C.shape, bool), np.zeros(C.shape)
+    full[:, ball], correlation[:, ball] = certified, size
+    rows = inside if part is None else part.recover(inside)
+    rows[~finite] = np.nan
+    return Screening(full, correlation, rows, gap, radius, delta, np.maximum(lower, 0.0), status, ball)
 
 
 def _feasible(A: np.ndarray, kappa: np.ndarray) -> np.ndarray:
@@ -122,25 +131,23 @@ def _feasible(A: np.ndarray, kappa: np.ndarray) -> np.ndarray:
     return A * share[:, None]
 
 
-def _sphere_test(part: object, A: np.ndarray, kappa: np.ndarray, ridge: float, finite: np.ndarray) -> Screening:
-    d, eps = part.ball.size, np.finfo(float).eps
-    A = np.where(finite[:, None], A, 0.0)
+def _sphere_test(
+    G: np.ndarray, C: np.ndarray, A: np.ndarray, kappa: np.ndarray, ridge: float, finite: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """certified (r, s), |r| (r, s), gap, radius, delta and the lower bound of delta* (r,) over the ball's columns."""
+    eps = np.finfo(float).eps
+    C = np.where(finite[:, None], C, 0.0)
     used = np.flatnonzero((A != 0).any(0))  # few columns: the product over these alone
-    C = np.where(finite[:, None], part.C, 0.0)
-    r = C - A[:, used] @ part.G[used] - ridge * A
+    r = C - A[:, used] @ G[used] - ridge * A
     size = np.abs(r)
-    length = np.sqrt(np.maximum(np.diagonal(part.G), 0.0) + ridge)
+    length = np.sqrt(np.maximum(np.diagonal(G), 0.0) + ridge)
     # |G_ij| <= sqrt(G_ii G_jj): a bound of |G||a| without the product
     reach = (np.abs(A) @ length)[:, None] * length + np.abs(C) + ridge * np.abs(A)
     error = ((A != 0).sum(1) + 4)[:, None] * eps * reach
-    delta = size.max(1)
     gap = kappa * (size + error).max(1) - np.einsum("ij,ij->i", A, r) + (np.abs(A) * (error + eps * A.shape[1] * size)).sum(1)
     gap = np.maximum(gap, 0.0)
     radius = np.sqrt(2 * gap)
     spread = radius[:, None] * length + error
-    lower = (size - spread).max(1)
-    certified = finite[:, None] & (lower > 0)[:, None] & (size + spread < lower[:, None])
-    status = np.where(~finite, "not_finite", np.where(lower > 0, "certified", "slack"))
-    full, correlation = np.zeros((A.shape[0], d), bool), np.zeros((A.shape[0], d))
-    full[:, part.ball], correlation[:, part.ball] = certified, size
-    return Screening(full, correlation, part.restore(A), gap, radius, delta, np.maximum(lower, 0.0), status, part.ball)
+    lower = np.where(finite, (size - spread).max(1), 0.0)
+    certified = (lower > 0)[:, None] & (size + spread < lower[:, None])
+    return certified, size, gap, radius, size.max(1), lower

@@ -8,6 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from implicit_models.sim.kernel_cache import drop_stale
+
+drop_stale()  # before a kernel module loads
+
 _ORIGIN = {
     "gram": "gram",
     "solve_rows": "rows",

@@ -21,6 +21,7 @@ from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, exte
 END, KAPPA, GAP, CAP, GROW, LARGE = 0, 1, 2, 3, 4, 5  # why a path stopped
 LEAVE, JOIN = 10, 11
 AGAIN = 1e-9  # a column that just left may not rejoin on the same side within this share of tau
+BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound to count as doing so
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
 SCAN = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
@@ -75,6 +76,36 @@ def enough(zz, fit, norm, tau, base, kappa, rtol, slack):
 
 
 @njit(**OPTIONS)
+def exchange(R, k, active, a, j, side, x, q, ball, kappa):
+    """Bring in column j that depends on the active ones; returns the position of the one that goes, k at kappa, or -1.
+
+    With M_j = M_A q the move a_j += side t, a_A -= side t q changes neither the residual nor, at a correlation that stands
+    at its bound, the penalty. It ends where the first coefficient is zero, or before it where the norm over the ball is
+    kappa (negative for none). x = R^-T G_Aj is left there by `append`.
+    """
+    backward(R, k, x, q)
+    nearest, at = NEVER, -1
+    norm, rate = 0.0, (1.0 if ball[j] else 0.0)
+    for i in range(k):
+        value, move = a[active[i]], side * q[i]
+        if value * move > 0.0:
+            t = value / move
+            if t < nearest:
+                nearest, at = t, i
+        if ball[active[i]]:
+            norm += abs(value)
+            rate -= move if value > 0.0 else -move
+    if at < 0:
+        return -1
+    if kappa >= 0.0 and (norm - kappa) * (norm + nearest * rate - kappa) < 0.0:
+        nearest, at = (kappa - norm) / rate, k
+    for i in range(k):
+        a[active[i]] -= side * nearest * q[i]
+    a[j] = side * nearest
+    return at
+
+
+@njit(**OPTIONS)
 def follow(G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, barred, ridge, zz, base, rtol, slack, large, cap):
     """Follow the path from tau to tau_end; a, r, active[:k], R and barred hold the solution at tau and are updated.
 
@@ -96,6 +127,9 @@ def follow(G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, ba
     for i in range(k):
         u[i] = v1[active[i]] if r[active[i]] > 0.0 else -v1[active[i]]
     forward(R, k, u)
+    for q in range(d):  # what depended on the active columns on the way here may be free to move under other penalties
+        if barred[q] > NEVER:
+            barred[q] = 0.0
     left, left_side = -1, 0.0
     pieces = 0
     while pieces < cap:
@@ -170,9 +204,27 @@ def follow(G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, ba
                 j += 1
             if k == R.shape[0]:
                 return k, tau, pieces, GROW
-            if append(R, k, G, active, j, ridge, x):
+            side = 1.0 if r[j] > 0.0 else -1.0
+            joined = append(R, k, G, active, j, ridge, x)
+            if not joined and (side * dr[j] - v1[j]) * direction > BEYOND * (abs(dr[j]) + v1[j]):
+                at = exchange(R, k, active, a, j, side, x, w, ball, kappa)
+                if at == k:  # the end of the path: the factor need not follow
+                    active[k] = j
+                    return k + 1, tau, pieces, KAPPA
+                if at >= 0:  # what leaves stands at its bound; the path goes on with the other
+                    left, left_side = active[at], (1.0 if r[active[at]] > 0.0 else -1.0)
+                    a[left], barred[left] = 0.0, 0.0
+                    delete(R, k, active, at, u)
+                    k -= 1
+                    for q in range(d):
+                        if barred[q] > NEVER:
+                            barred[q] = 0.0
+                    joined = append(R, k, G, active, j, ridge, x)
+                    if not joined:
+                        a[j] = 0.0
+            if joined:
                 k += 1
-                extend(R, k, v1[j] if r[j] > 0.0 else -v1[j], u)
+                extend(R, k, side * v1[j], u)
                 barred[j] = NEVER
             else:
                 barred[j] = 2.0 * NEVER

@@ -151,7 +151,7 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, violation, settings) -> Rows:
     todo = np.flatnonzero(finite & ~good)
     if len(todo):
         own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
-        start = np.where(np.isfinite(A[todo]), A[todo], 0.0)
+        start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
         A[todo], gap[todo], steps[todo] = fista(G, C[todo], zz[todo], kappa=kappa[todo], start=start, **own)
         status[todo] = np.where(certified(todo), "fista", "inaccurate")
         r = C[todo] - A[todo] @ G - settings["ridge"] * A[todo]

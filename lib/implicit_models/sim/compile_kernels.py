@@ -1,0 +1,32 @@
+"""Compile the row kernels once and leave them in numba's disk cache.
+
+    python -m implicit_models.sim.compile_kernels
+
+`make` runs it during set-up, so that no notebook or test pays for compilation.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+
+def main() -> int:
+    """Run every kernel on a toy problem; prints the seconds."""
+    start = time.perf_counter()
+    from implicit_models.sim.path import path_rows
+    from implicit_models.sim.perspective import solve_perspective_rows
+
+    G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
+    part = np.array([True, True, False])
+    path_rows(G, C, zz, kappas=[0.5])
+    path_rows(G, C, zz, kappas=[0.5], ball_mask=part, beta=0.1)
+    solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.1, kappa=0.5)
+    print(f"row kernels ready ({time.perf_counter() - start:.1f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

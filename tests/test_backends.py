@@ -1,5 +1,6 @@
 """Chunks of rows: the same bits everywhere, dead workers, killed drivers, resumed folders."""
 
+import functools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from implicit_models.sim import cluster
 from implicit_models.sim.backends import WorkerLost, chunks_of, map_chunks
 from implicit_models.sim.chunk_store import ChunkStore, content_key, read_manifest
+from implicit_models.sim.fit import solve_chunk
 
 HERE = Path(__file__).parent
 CHUNKS = chunks_of(0, 40, 3)
@@ -37,8 +39,8 @@ def rows_of(arrays, chunk):
 class Dies:
     """Kills its own process the first time it meets a chunk, as the operating system does when memory runs out."""
 
-    def __init__(self, folder, victim=CHUNKS[5], times=1):
-        self.folder, self.victim, self.times = str(folder), victim, times
+    def __init__(self, folder, victim=CHUNKS[5], times=1, solver=None):
+        self.folder, self.victim, self.times, self.solver = str(folder), victim, times, solver or rows_of
 
     def __call__(self, arrays, chunk):
         if chunk == self.victim:
@@ -48,7 +50,7 @@ class Dies:
                 except FileExistsError:
                     continue
                 os.kill(os.getpid(), signal.SIGKILL)
-        return rows_of(arrays, chunk)
+        return self.solver(arrays, chunk)
 
 
 class Logs:
@@ -188,6 +190,24 @@ def test_a_killed_ray_worker_costs_its_chunk_only(serial, tmp_path, ray_session)
     results, _ = map_chunks(Dies(tmp_path), CHUNKS, arrays=_arrays(), backend="ray", workers=2)
     assert (tmp_path / "died-0").exists()
     _same(results, serial)
+
+
+@pytest.mark.parametrize("backend", ["processes", "ray"])
+def test_compiled_rows_survive_a_killed_worker_bit_for_bit(tmp_path, request, backend):
+    if backend == "ray":
+        request.getfixturevalue("ray_session")
+    rng = np.random.default_rng(3)
+    M, Z = rng.normal(size=(25, 30)), rng.normal(size=(25, 40))
+    arrays = {"G": M.T @ M, "C": Z.T @ M, "zz": (Z**2).sum(0), "mask": np.arange(30) < 20, "first": np.zeros(40, dtype=np.int64)}
+    solver = functools.partial(
+        solve_chunk, n_states=30, kappa=0.4, state={"beta": 0.1}, output={"beta": 0.2}, perspective=False, rtol=1e-6, atol=1e-9
+    )
+    wanted, _ = map_chunks(solver, CHUNKS, arrays=arrays)
+    results, _ = map_chunks(Dies(tmp_path, solver=solver), CHUNKS, arrays=arrays, backend=backend, workers=2)
+    assert (tmp_path / "died-0").exists()
+    _same(results, wanted)
+    assert all(status == "optimal" for r in results for status in r["status"])
+    assert np.abs(np.concatenate([r["A"] for r in results])[:30, :20]).sum(1).max() == pytest.approx(0.4)
 
 
 def test_ray_resumes_and_shares_a_folder_with_other_backends(serial, tmp_path, ray_session):

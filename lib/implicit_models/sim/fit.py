@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from implicit_models.sim.backends import chunks_of, default_workers, map_chunks
+from implicit_models.sim.backends import chunks_of, map_chunks
 from implicit_models.sim.chunk_store import Chunk, content_key, read_manifest
 from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import SIMResult, original_units
@@ -24,7 +24,7 @@ from implicit_models.sim.scaling import scale_of
 from implicit_models.sim.states import States, states
 
 OBJECTIVES = ("l1", "l2", "perspective", "none")
-CHUNKS_PER_WORKER = 8
+CHUNKS = 32  # enough for the workers of one machine; the layout depends on the rows alone, as do then the bits of the result
 
 
 def row_weights(objective: str, lam: float, alpha: float, beta: float, eta: float) -> dict[str, float]:
@@ -59,18 +59,15 @@ def solve_chunk(
     C, zz = arrays["C"][start:stop], arrays["zz"][start:stop]
     mask, weights = (arrays["mask"][first:], state) if start < n_states else (np.zeros(C.shape[1] - first, dtype=bool), output)
     good = np.isfinite(zz) & np.isfinite(C).all(1)
-    r = stop - start
-    out = {
-        "A": np.full(C.shape, np.nan), "multiplier": np.full(r, np.nan), "gap": np.full(r, np.nan),
-        "n_steps": np.zeros(r, dtype=np.int64), "status": np.full(r, "not_finite", dtype="<U12"),
-    }  # fmt: skip
-    if good.any():
-        G = arrays["G"] if first == 0 else np.ascontiguousarray(arrays["G"][first:, first:])
-        rows = solve(G, np.ascontiguousarray(C[good, first:]), zz[good], kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
-        out["A"][good, :first] = 0.0
-        out["A"][good, first:] = rows.A
-        for name in ("multiplier", "gap", "n_steps", "status"):
-            out[name][good] = getattr(rows, name)
+    G = arrays["G"] if first == 0 else np.ascontiguousarray(arrays["G"][first:, first:])
+    C = np.ascontiguousarray(np.where(good[:, None], C, 0.0)[:, first:])  # zeros, not a shorter batch: the others keep their bits
+    rows = solve(G, C, np.where(good, zz, 0.0), kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
+    A = np.zeros((stop - start, arrays["C"].shape[1]))
+    A[:, first:] = rows.A
+    out = {"A": A, "status": np.array(rows.status).astype("<U12"), "n_steps": np.array(rows.n_steps)}
+    out |= {name: np.array(getattr(rows, name), dtype=np.float64) for name in ("multiplier", "gap")}
+    for name, lost in (("A", np.nan), ("multiplier", np.nan), ("gap", np.nan), ("n_steps", 0), ("status", "not_finite")):
+        out[name][~good] = lost
     return out
 
 
@@ -94,13 +91,13 @@ def first_columns(found: States, feedback: str) -> np.ndarray:
     return first
 
 
-def _layout(found: States, feedback: str, workers: int, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
+def _layout(found: States, feedback: str, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
     """Chunks that hold rows of one kind (of one block with "strict_upper"); those of the first run if a folder holds some."""
     begun = None if resume is None else read_manifest(resume)
     n, r = found.n_states, found.n_states + found.Y.shape[1]
     parts = [(b.start, b.stop) for b in found.blocks] if feedback == "strict_upper" else [(0, n)]
     if rows_per_chunk is None:
-        rows_per_chunk = int(np.clip(-(-r // (CHUNKS_PER_WORKER * workers)), 4, 256))
+        rows_per_chunk = int(np.clip(-(-r // CHUNKS), 4, 256))
         if begun is not None and begun["chunks"]:
             rows_per_chunk = max(b - a for a, b in begun["chunks"])
     if isinstance(rows_per_chunk, bool) or not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
@@ -170,7 +167,7 @@ def fit_sim(
         bias: fit b and d, weights of a constant input that the ball never holds.
         exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised. `zero_below`: see
             `exact_rows`.
-        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: about 8 chunks a worker if None.
+        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 4 to 256, about 32 chunks, if None.
         resume: folder of finished rows; a run that was cut off goes on from there.
         rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
 
@@ -188,8 +185,6 @@ def fit_sim(
         raise ValueError(f"unknown feedback {feedback!r}; choose 'full' or 'strict_upper'")
     eta = alpha if eta is None else eta
     _positive(kappa=kappa, lambda1=lambda1, lambda2=lambda2, alpha=alpha, beta=beta, eta=eta, rtol=rtol, atol=atol)
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers must be a positive int, got {workers!r}")
     clock, timing = time.perf_counter(), {}
 
     def lap(name: str) -> None:
@@ -229,7 +224,7 @@ def fit_sim(
         settings["output"] = row_weights(objective, lambda2, alpha, beta, eta)
         solver = functools.partial(solve_chunk, n_states=problem.n_states, **settings)
     lap("set-up")
-    chunks = _layout(found, feedback, workers or (1 if backend == "serial" else default_workers()), rows_per_chunk, resume)
+    chunks = _layout(found, feedback, rows_per_chunk, resume)
     key = "" if resume is None else content_key(arrays, (problem.n_states, sorted(settings.items()), exact))
     results, run = map_chunks(
         solver, chunks, arrays=arrays, backend=backend, workers=workers, resume=resume, key=key, address=address,

@@ -134,8 +134,9 @@ def certify_perspective(
             if not np.all(np.isfinite(r[i])):
                 conjugate[i] = np.nan
                 continue
-            mu = _best_mu(r[i, ball], kappa[i], alpha, eta)
-            conjugate[i] += perspective_conjugate(np.maximum(r[i, ball] - mu, 0.0), alpha=alpha, eta=eta).sum() + kappa[i] * mu
+            mu = _best_mu(r[i, ball], kappa[i], alpha, eta) if np.isfinite(kappa[i]) else 0.0
+            conjugate[i] += perspective_conjugate(np.maximum(r[i, ball] - mu, 0.0), alpha=alpha, eta=eta).sum()
+            conjugate[i] += kappa[i] * mu if mu > 0 else 0.0
     return square - fit + penalty + conjugate, objective
 
 

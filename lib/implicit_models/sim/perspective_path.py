@@ -10,8 +10,9 @@ On the active set, with s the signs and E the coordinates beyond the knee,
     (G + 2 alpha E) da = dc - dmu s_ball,        s_ball'da = dkappa   while the ball is tight.
 
 A piece ends when a coefficient reaches zero or crosses the knee, a correlation reaches its bound t (+ mu in the ball), the
-ball becomes tight or mu returns to zero. Columns that depend on the active ones join as well: every diagonal carries
-`REGULAR` of itself, so that each system has one solution; the certificate is that of the problem without it.
+ball becomes tight or mu returns to zero. Columns that depend on the active ones join as well: a small proximal term around
+the start, `REGULAR` of every diagonal, gives each system one solution; a second pass from the end of the first removes its
+effect, and the certificate is that of the problem without it.
 
 Source: the homotopy of Osborne, Presnell, Turlach (2000) for the penalty of SIM paper (4); see perspective.py.
 """
@@ -86,7 +87,6 @@ def follow(G, c, alpha, knee, kappa, ball, a, mu, cap):
         if kind[j] == ZERO:
             dc[j] = r[j] - min(max(r[j], -bound), bound)
         else:
-            r[j] -= REGULAR * G[j, j] * a[j]
             over = 2.0 * alpha * (abs(a[j]) - knee) if kind[j] == QUADRATIC else 0.0
             dc[j] = r[j] - side[j] * (bound + over)
         r[j] -= dc[j]

@@ -295,10 +295,11 @@ def _equal(a, b):
 @pytest.mark.parametrize("objective", ["l1", "none", "perspective"])
 def test_rows_do_not_depend_on_chunks_or_backend(objective):
     found = states(NET, U)
-    one = fit_sim(found, objective=objective)
+    one = fit_sim(found, objective=objective, rows_per_chunk=4)
     assert one.run.n_chunks == 4 and one.run.backend == "serial"  # rows 0-3, 4-7, 8 of the states, three outputs
     for backend in ("threads", "processes"):
-        _equal(one, fit_sim(found, objective=objective, backend=backend, workers=2))
+        _equal(one, fit_sim(found, objective=objective, rows_per_chunk=4, backend=backend, workers=2))
+        _equal(fit_sim(found, objective=objective), fit_sim(found, objective=objective, backend=backend, workers=2))
     for size in (1, 100):  # products of another shape round differently, that is all
         other = fit_sim(found, objective=objective, rows_per_chunk=size)
         np.testing.assert_allclose(_rows(other), _rows(one), rtol=1e-6, atol=1e-8)

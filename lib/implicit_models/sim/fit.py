@@ -24,7 +24,8 @@ from implicit_models.sim.scaling import scale_of
 from implicit_models.sim.states import States, states
 
 OBJECTIVES = ("l1", "l2", "perspective", "none")
-CHUNKS = 32  # enough for the workers of one machine; the layout depends on the rows alone, as do then the bits of the result
+CHUNKS = 64  # the layout depends on the rows alone, and so do the bits of the result
+CHUNK_ROWS = (16, 256)  # what rows share (columns outside the ball are eliminated once) is paid once a chunk
 
 
 def row_weights(objective: str, lam: float, alpha: float, beta: float, eta: float) -> dict[str, float]:
@@ -97,7 +98,7 @@ def _layout(found: States, feedback: str, rows_per_chunk: int | None, resume: st
     n, r = found.n_states, found.n_states + found.Y.shape[1]
     parts = [(b.start, b.stop) for b in found.blocks] if feedback == "strict_upper" else [(0, n)]
     if rows_per_chunk is None:
-        rows_per_chunk = int(np.clip(-(-r // CHUNKS), 4, 256))
+        rows_per_chunk = int(np.clip(-(-r // CHUNKS), *CHUNK_ROWS))
         if begun is not None and begun["chunks"]:
             rows_per_chunk = max(b - a for a, b in begun["chunks"])
     if isinstance(rows_per_chunk, bool) or not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
@@ -167,7 +168,7 @@ def fit_sim(
         bias: fit b and d, weights of a constant input that the ball never holds.
         exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised. `zero_below`: see
             `exact_rows`.
-        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 4 to 256, about 32 chunks, if None.
+        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 16 to 256, about 64 chunks, if None.
         resume: folder of finished rows; a run that was cut off goes on from there.
         rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
 

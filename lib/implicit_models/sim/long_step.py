@@ -22,11 +22,12 @@ from implicit_models.sim.homotopy import NEVER, combine
 
 ROUNDS = 15  # exchanges before a step is given up
 SLACK = 1e-9  # share of its bound by which a correlation may exceed it
+NOISE = 64 * 2.2e-16  # rounding of a correlation, relative to the largest at the start of the path
 
 
 @njit(**OPTIONS)
-def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge):
-    """The solution of the active set with its signs; one refinement if needed. Returns (mu, relative residual)."""
+def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, noise):
+    """The solution of the active set with its signs; one refinement if needed. Returns (mu, residual relative to its bound)."""
     u, w, total, x, q = work[0], work[1], work[2], work[4], work[5]
     norm, rate = 0.0, 0.0
     for i in range(k):
@@ -57,7 +58,7 @@ def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge):
             r[j] -= ridge * w[i]
             v = lam + mu * inside[j]
             u[i] = r[j] - v * sign[j]
-            worst = max(worst, abs(u[i]) / v)
+            worst = max(worst, (abs(u[i]) - noise) / v)
         if turn == 1 or worst <= 0.1 * SLACK:
             break
         forward(R, k, u)
@@ -76,13 +77,13 @@ def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge):
 
 
 @njit(**OPTIONS)
-def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept):
+def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise):
     """One long step from the solution at penalty lam to the one at target > 0.
 
     Args:
         kappa: radius of the ball; negative for none. inside: 1.0 for its columns, else 0.0.
         sign: (d,) signs of the active columns, 0 elsewhere; updated.
-        work: (6, d) and kept: (2, d) scratch. Others as in `homotopy.follow`.
+        noise: absolute error of a correlation that counts as rounding. work: (6, d) and kept: (2, d) scratch. Others as in `homotopy.follow`.
 
     Returns:
         (k, mu, rounds): the solution at target; or rounds = -1 and the solution at lam; or -2 where the factor has no room.
@@ -98,7 +99,7 @@ def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, rid
             barred[j] = 0.0
     failed, least = -1, d
     for rounds in range(1, ROUNDS + 1):
-        mu, worst = settle(G, c, target, kappa, inside, a, r, active, k, R, sign, work, ridge)
+        mu, worst = settle(G, c, target, kappa, inside, a, r, active, k, R, sign, work, ridge, noise)
         if not worst < 1e-6:
             break
         changes = 0
@@ -113,9 +114,9 @@ def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, rid
         for j in range(d):
             if sign[j] == 0.0 and barred[j] != NEVER:
                 v = target + mu * inside[j]
-                if abs(r[j]) > v * (1.0 + SLACK):
+                if abs(r[j]) > v * (1.0 + SLACK) + noise:
                     if barred[j] > NEVER:  # a dependent column within rounding of its bound is no obstacle
-                        stuck = stuck or abs(r[j]) > v * (1.0 + 1e-6)
+                        stuck = stuck or abs(r[j]) > v * (1.0 + 1e-6) + noise
                         continue
                     if k == R.shape[0]:
                         full = True
@@ -150,5 +151,5 @@ def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, rid
             sign[j] = kept[1, i]
             barred[j] = NEVER
             k += 1
-    mu, worst = settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge)
+    mu, worst = settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, noise)
     return k, mu, failed

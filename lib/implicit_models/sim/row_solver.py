@@ -5,7 +5,7 @@ reaches kappa: the multiplier is what is left of the penalty above beta. Otherwi
 kappa at beta, phase two keeps the factor and raises the penalty of the ball's columns alone until the norm is kappa.
 
 That is event by event. Beyond `few` active columns long steps take over, which keep the ball's multiplier as they go and
-need no second phase; where they fail, the row goes on event by event.
+need no second phase; where they fail, the row goes on, or starts again, event by event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 
 from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.homotopy import CAP, END, GAP, GROW, KAPPA, LARGE, combine, enough, follow, start
-from implicit_models.sim.long_step import leap
+from implicit_models.sim.long_step import NOISE, leap
 
 EVERYTHING = 1 << 40
 
@@ -54,7 +54,7 @@ def recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, r):
 
 
 @njit(**OPTIONS)
-def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work, barred, ridge, zz, rtol, slack, sign, kept):
+def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work, barred, ridge, zz, rtol, slack, sign, kept, noise):
     """Long steps in the penalty from lam down to beta; arguments as in `long_step.leap`.
 
     Returns:
@@ -64,10 +64,10 @@ def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work
     sign[:] = 0.0
     for i in range(k):
         sign[active[i]] = 1.0 if r[active[i]] > 0.0 else -1.0
-    share, least, total, mu = 0.6, 0.2, 0, 0.0
+    share, least, total, mu = 0.6, 0.05, 0, 0.0
     while lam > beta:
         target = max(beta, share * lam)
-        k, mu, rounds = leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept)
+        k, mu, rounds = leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise)
         if rounds == -2:
             return k, lam, mu, total, GROW
         if rounds < 0:
@@ -77,11 +77,13 @@ def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work
             continue
         lam = target
         total += rounds
-        if rounds <= 4:
+        if rounds <= 2:
+            share *= 0.5
+        elif rounds <= 4:
             share *= 0.85
         elif rounds >= 7:
             share = min(0.9, 1.15 * share)
-        least = max(0.2, 0.98 * least)
+        least = max(0.05, 0.97 * least)
         share = max(share, least)
         if everything and kappa >= 0.0:
             norm, fit = 0.0, 0.0
@@ -111,7 +113,7 @@ def whole_ball_row(
 ):  # fmt: skip
     """All radii of one row in one pass, in ascending order; returns False where the factor has no room."""
     tau = start(G, c, a, r, barred)
-    k, long = 0, False
+    k, long, noise = 0, False, NOISE * tau
     for t in range(kappas.shape[0]):
         kappa = kappas[t]
         steps, why = 0, KAPPA
@@ -128,7 +130,7 @@ def whole_ball_row(
                 long = True
                 k, at, mu, more, why = descend(
                     G, c, tau, beta, radius, ones, True, a, r, active, k, R, work, barred,
-                    ridge, zz, rtol, slack, sign, kept,
+                    ridge, zz, rtol, slack, sign, kept, noise,
                 )  # fmt: skip
                 steps += more
                 tau = at + (mu if why == KAPPA else 0.0)
@@ -155,41 +157,37 @@ def part_ball_row(
     sign, kept, A, multiplier, gap, violation, pieces, reason,
 ):  # fmt: skip
     """All radii of one row whose ball holds some columns only, from the largest; returns False where the factor has no room."""
-    k, long = 0, False
+    k, long, noise = 0, False, 0.0
     for t in range(kappas.shape[0] - 1, -1, -1):
         kappa = kappas[t]
         radius = kappa if kappa < np.inf else -1.0
         steps, mu, why = 0, 0.0, END
         done = False
         if long:  # the solution at the radius before is near
-            k, mu, rounds = leap(G, c, beta, beta, radius, inside, a, r, active, k, R, work, barred, ridge, sign, kept)
+            k, mu, rounds = leap(G, c, beta, beta, radius, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise)
             if rounds == -2:
                 return False
             done, steps = rounds > 0, max(rounds, 0)
         if not done:
-            tau = start(G, c, a, r, barred)
-            k, long = 0, False
-            if tau > beta:
-                k, tau, steps, why = follow(
-                    G, c, zeros, ones, tau, beta, -1.0, ball, a, r, active, 0, R, work, barred,
-                    ridge, zz, beta, -1.0, slack, few, cap,
-                )  # fmt: skip
-            if why == LARGE:
-                k, tau, mu, more, why = descend(
-                    G, c, tau, beta, radius, inside, False, a, r, active, k, R, work, barred,
-                    ridge, zz, rtol, slack, sign, kept,
-                )  # fmt: skip
-                steps += more
-                long = why == END
-                if why == CAP:  # event by event from where it stands, or from the start if the ball bends the path already
-                    if mu > 0.0:
-                        k, tau = 0, start(G, c, a, r, barred)
+            for attempt in range(3):  # long steps early, then earlier, then none
+                tau = start(G, c, a, r, barred)
+                k, long, noise, mu, why = 0, False, NOISE * tau, 0.0, END
+                early = few if attempt == 0 else (2 if attempt == 1 else EVERYTHING)
+                if tau > beta:
                     k, tau, more, why = follow(
-                        G, c, zeros, ones, tau, beta, -1.0, ball, a, r, active, k, R, work, barred,
-                        ridge, zz, beta, -1.0, slack, EVERYTHING, cap,
+                        G, c, zeros, ones, tau, beta, -1.0, ball, a, r, active, 0, R, work, barred,
+                        ridge, zz, beta, -1.0, slack, early, cap,
                     )  # fmt: skip
                     steps += more
-                    mu = 0.0
+                if why == LARGE:
+                    k, tau, mu, more, why = descend(
+                        G, c, tau, beta, radius, inside, False, a, r, active, k, R, work, barred,
+                        ridge, zz, rtol, slack, sign, kept, noise,
+                    )  # fmt: skip
+                    steps += more
+                    long = why == END
+                if why != CAP:
+                    break
             if why == END and not long and radius >= 0.0 and ball_norm(a, active, k, ball) > kappa:
                 k, mu, more, why = follow(
                     G, c, level, inside, 0.0, 1e280, kappa, ball, a, r, active, k, R, work, barred,
@@ -214,7 +212,8 @@ def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap
     Args:
         G (d, d), C (r, d), zz (r,), kappas (r, K) ascending, inf for no ball, beta (r,), ball (d,): the problems.
         ridge, rtol, slack (r,): ridge, and the gap at which to stop, relative and absolute.
-        few: support up to which the path goes event by event. room: largest support that the factor holds. cap: pieces.
+        few: support up to which the path goes event by event (where part of the row is in the ball, a quarter of it: long
+            steps should meet the ball early). room: largest support that the factor holds. cap: pieces.
         A (r, K, d), multiplier, gap, violation, pieces, reason (r, K): the results.
     """
     d = C.shape[1]
@@ -237,7 +236,7 @@ def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap
         else:
             level[:] = beta[i]
             fits = part_ball_row(
-                G, C[i], zz[i], kappas[i], beta[i], ball, inside, ones, zeros, level, ridge, rtol, slack[i], few, cap, a,
+                G, C[i], zz[i], kappas[i], beta[i], ball, inside, ones, zeros, level, ridge, rtol, slack[i], few // 4, cap, a,
                 r, active, R, work, barred, sign, kept, A[i], multiplier[i], gap[i], violation[i], pieces[i], reason[i],
             )  # fmt: skip
         if not fits:

@@ -91,9 +91,9 @@ def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work
                 norm += abs(a[active[i]])
                 fit += a[active[i]] * c[active[i]]
             if mu > 0.0:
-                return k, lam, lam + mu - beta, total, KAPPA
+                return k, lam, mu, total, KAPPA
             if enough(zz, fit, norm, lam, beta, kappa, rtol, slack):
-                return k, lam, lam - beta, total, GAP
+                return k, lam, mu, total, GAP
     return k, lam, mu, total, END
 
 
@@ -133,7 +133,7 @@ def whole_ball_row(
                     ridge, zz, rtol, slack, sign, kept, noise,
                 )  # fmt: skip
                 steps += more
-                tau = at + (mu if why == KAPPA else 0.0)
+                tau = at + mu
                 if why == CAP:
                     k, tau, more, why = follow(
                         G, c, zeros, ones, tau, beta, radius, ball, a, r, active, k, R, work, barred,

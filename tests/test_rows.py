@@ -1,0 +1,405 @@
+"""Row solver: against a conic solver, closed forms and the hard cases; every certificate recomputed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from implicit_models.sim.certificate import certify, objective
+from implicit_models.sim.gram import gram
+from implicit_models.sim.path import path_rows
+from implicit_models.sim.rows import Rows, solve_rows
+
+
+def conic(M, z, kappa, ball, beta, ridge):
+    """Optimal value and solution by Clarabel."""
+    cp = pytest.importorskip("cvxpy", reason="cvxpy (extra: sim) is the reference")
+    a = cp.Variable(M.shape[1])
+    value = 0.5 * cp.sum_squares(M @ a - z) + beta * cp.norm1(a) + 0.5 * ridge * cp.sum_squares(a)
+    bound = [cp.norm1(a[np.flatnonzero(ball)]) <= kappa] if ball.any() and np.isfinite(kappa) else []
+    problem = cp.Problem(cp.Minimize(value), bound)
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return problem.value, a.value
+
+
+def check(M, Z, rows: Rows, *, kappa, ball=None, beta=0.0, ridge=0.0, rtol=1e-6, atol=1e-9):
+    """Objective, norm and gap from the samples themselves."""
+    ball = np.ones(M.shape[1], bool) if ball is None else ball
+    G, C, zz = gram(M, Z)
+    gap = certify(G, C, zz, rows.A, kappa=kappa, ball_mask=ball, beta=beta, ridge=ridge)
+    values = 0.5 * ((Z - M @ rows.A.T) ** 2).sum(0) + beta * np.abs(rows.A).sum(1) + 0.5 * ridge * (rows.A**2).sum(1)
+    assert (np.abs(rows.A[:, ball]).sum(1) <= kappa * (1 + 1e-9)).all()
+    assert ((gap <= rtol * values) | (gap <= atol * 0.5 * zz)).all(), gap
+    np.testing.assert_allclose(rows.gap, gap, atol=1e-9 * (1 + zz.max()))
+    return values
+
+
+CASES = [
+    (m, d, kappa, part, beta, ridge)
+    for m, d in ((30, 12), (10, 25))
+    for kappa in (0.0, 0.2, 1.5, np.inf)
+    for part in ("all", "some", "none")
+    for beta, ridge in ((0.0, 0.0), (0.4, 0.0), (0.1, 0.7), (0.0, 0.5))
+]
+
+
+@pytest.mark.parametrize(("m", "d", "kappa", "part", "beta", "ridge"), CASES)
+def test_agrees_with_a_conic_solver(m, d, kappa, part, beta, ridge):
+    rng = np.random.default_rng([m, d, int(10 * min(kappa, 9)), len(part)])
+    M, Z = rng.normal(size=(m, d)), rng.normal(size=(m, 2))
+    ball = {"all": np.ones(d, bool), "some": np.arange(d) % 3 > 0, "none": np.zeros(d, bool)}[part]
+    rows = solve_rows(*gram(M, Z), kappa=kappa, ball_mask=ball, beta=beta, ridge=ridge)
+    assert (rows.status == "optimal").all()
+    values = check(M, Z, rows, kappa=kappa, ball=ball, beta=beta, ridge=ridge)
+    for i in range(2):
+        best, _ = conic(M, Z[:, i], kappa, ball, beta, ridge)
+        assert values[i] == pytest.approx(best, rel=1e-6, abs=1e-7)
+
+
+def test_orthonormal_columns_in_closed_form():
+    """G = I: the lasso is soft-thresholding, the ball's solution the projection on it."""
+    rng = np.random.default_rng(0)
+    M = np.linalg.qr(rng.normal(size=(40, 7)))[0]
+    z = rng.normal(size=(40, 1))
+    c = M.T @ z[:, 0]
+    soft = solve_rows(*gram(M, z), kappa=np.inf, beta=0.3)
+    np.testing.assert_allclose(soft.A[0], np.sign(c) * np.maximum(np.abs(c) - 0.3, 0), atol=1e-12)
+    ball = solve_rows(*gram(M, z), kappa=0.8)
+    theta = ball.multiplier[0]
+    np.testing.assert_allclose(ball.A[0], np.sign(c) * np.maximum(np.abs(c) - theta, 0), atol=1e-12)
+    assert np.abs(ball.A[0]).sum() == pytest.approx(0.8, abs=1e-12)
+
+
+def test_matches_lars_at_every_knot():
+    """scikit-learn's own path (another implementation of the same homotopy) at its breakpoints."""
+    linear = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is the reference")
+    rng = np.random.default_rng(3)
+    M = rng.normal(size=(25, 40)) @ np.diag(rng.uniform(0.2, 3, 40))
+    z = rng.normal(size=25)
+    alphas, _, coefficients = linear.lars_path(M, z, method="lasso")
+    for alpha, a in list(zip(alphas, coefficients.T, strict=True))[1:-1]:
+        rows = solve_rows(*gram(M, z[:, None]), kappa=np.abs(a).sum())
+        np.testing.assert_allclose(rows.A[0], a, atol=1e-8)
+        assert rows.multiplier[0] == pytest.approx(alpha * 25, rel=1e-6)  # its alpha is per sample
+
+
+def test_long_steps_and_events_agree():
+    """A dense regime, where long steps do the work, against the path event by event."""
+    from implicit_models.sim import rows as module
+
+    rng = np.random.default_rng(5)
+    low = rng.normal(size=(200, 30)) @ rng.normal(size=(30, 260))
+    M = low + 0.3 * rng.normal(size=low.shape)
+    Z = M @ rng.normal(size=(260, 3)) / 16 + 0.1 * rng.normal(size=(200, 3))
+    ball = np.arange(260) < 60
+    data = gram(M, Z)
+    for arguments in ({"kappa": 9.0}, {"kappa": 0.9, "ball_mask": ball, "beta": 0.05}):
+        fast = solve_rows(*data, **arguments, rtol=1e-12, atol=1e-13)
+        assert fast.support.max() > 100  # beyond FEW
+        original, module.FEW = module.FEW, 10_000
+        try:
+            slow = solve_rows(*data, **arguments, rtol=1e-12, atol=1e-13)
+        finally:
+            module.FEW = original
+        np.testing.assert_allclose(fast.A, slow.A, atol=1e-8)
+        np.testing.assert_allclose(fast.multiplier, slow.multiplier, rtol=1e-6)
+        assert set(fast.status) | set(slow.status) == {"optimal"}
+        assert fast.n_steps.sum() < slow.n_steps.sum()
+
+
+def test_sweep_equals_single_radii():
+    rng = np.random.default_rng(8)
+    M, Z = rng.normal(size=(60, 90)), rng.normal(size=(60, 4))
+    data, kappas = gram(M, Z), [2.0, 0.05, 0.7, 0.0, 1e3, np.inf]
+    for beta, ball in ((0.0, None), (0.3, np.arange(90) < 40)):
+        path = path_rows(*data, kappas=kappas, beta=beta, ball_mask=ball, rtol=1e-10, atol=1e-12)
+        assert path.kappas.tolist() == sorted(kappas)
+        for kappa in kappas:
+            alone = solve_rows(*data, kappa=kappa, beta=beta, ball_mask=ball, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(path.at(kappa).A, alone.A, atol=2e-6)
+            assert (path.at(kappa).status == "optimal").all()
+    with pytest.raises(KeyError, match="0.25"):
+        path.at(0.25)
+    with pytest.raises(ValueError, match="distinct"):
+        path_rows(*data, kappas=[0.1, 0.1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 15), st.floats(0, 3), st.one_of(st.just(0.0), st.floats(1e-4, 1)), st.booleans())
+def test_any_small_problem_is_certified(seed, m, d, kappa, beta, rounded):
+    """Ties and dependence included: integer data has many."""
+    rng = np.random.default_rng(seed)
+    M, Z = rng.normal(size=(m, d)), rng.normal(size=(m, 2))
+    if rounded:
+        M, Z = np.round(M), np.round(Z)
+    ball = rng.random(d) < 0.6
+    rows = solve_rows(*gram(M, Z), kappa=kappa, ball_mask=ball, beta=beta)
+    assert set(rows.status) <= {"optimal", "fista"}
+    check(M, Z, rows, kappa=kappa, ball=ball, beta=beta)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-6, 6))
+def test_scaling_the_target_scales_the_solution(seed, power):
+    rng = np.random.default_rng(seed)
+    M, Z, scale = rng.normal(size=(12, 9)), rng.normal(size=(12, 1)), 10.0**power
+    one = solve_rows(*gram(M, Z), kappa=1.0, beta=0.0)
+    other = solve_rows(*gram(M, scale * Z), kappa=scale, beta=0.0)
+    np.testing.assert_allclose(other.A, scale * one.A, atol=1e-6 * scale)
+
+
+def data(seed=0, m=20, d=8, r=3):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(m, d)), rng.normal(size=(m, r))
+
+
+def test_zero_target():
+    M, Z = data()
+    Z[:, 1] = 0.0
+    for ball in (None, np.arange(8) < 4):
+        rows = solve_rows(*gram(M, Z), kappa=0.5, beta=0.1, ball_mask=ball)
+        assert (rows.A[1] == 0).all() and rows.gap[1] == 0 and rows.multiplier[1] == 0 and rows.status[1] == "optimal"
+
+
+def test_ball_that_holds_the_least_squares_solution():
+    M, Z = data()
+    exact = np.linalg.lstsq(M, Z, rcond=None)[0].T
+    rows = solve_rows(*gram(M, Z), kappa=np.abs(exact).sum(1) + 0.1, rtol=1e-10)
+    np.testing.assert_allclose(rows.A, exact, atol=1e-6)
+    assert (rows.multiplier < 1e-6).all()
+
+
+def test_tiny_ball():
+    M, Z = data()
+    rows = solve_rows(*gram(M, Z), kappa=1e-9, rtol=1e-12, atol=1e-15)
+    assert (rows.support == 1).all() and (rows.status == "optimal").all()
+    np.testing.assert_allclose(np.abs(rows.A).sum(1), 1e-9, rtol=1e-12)
+    assert (np.abs(rows.A).argmax(1) == np.abs(M.T @ Z).argmax(0)).all()
+
+
+def test_zero_and_duplicate_columns():
+    M, Z = data(d=10)
+    M[:, 3] = 0.0
+    M[:, 7] = M[:, 2]
+    M[:, 8] = -M[:, 4]
+    for beta, ball in ((0.0, None), (0.2, None), (0.2, np.arange(10) < 5)):
+        rows = solve_rows(*gram(M, Z), kappa=0.9, beta=beta, ball_mask=ball)
+        assert (rows.A[:, 3] == 0).all() and (rows.status == "optimal").all()
+        check(M, Z, rows, kappa=0.9, beta=beta, ball=ball)
+
+
+def test_equicorrelated_columns():
+    rng = np.random.default_rng(2)
+    common = rng.normal(size=(50, 1))
+    M = 0.95 * common + 0.05 * rng.normal(size=(50, 30))
+    Z = M @ rng.normal(size=(30, 3))
+    rows = solve_rows(*gram(M, Z), kappa=1.0)
+    assert (rows.status == "optimal").all()
+    check(M, Z, rows, kappa=1.0)
+
+
+def test_exactly_tied_columns():
+    """G = (1 - t) I + t 11' with equal correlations: all columns join at once and share the norm."""
+    d = 12
+    G, C, zz = 0.5 * np.eye(d) + 0.5, np.ones((1, d)), np.array([4.0])
+    rows = solve_rows(G, C, zz, kappa=0.6)
+    assert rows.A[0].sum() == pytest.approx(0.6, abs=1e-12)
+    f = objective(G, C, zz, rows.A)[0]
+    # On the simplex of radius 0.6 the best point is the uniform one.
+    assert f == pytest.approx(objective(G, C, zz, np.full((1, d), 0.6 / d))[0], rel=1e-6)
+
+
+def test_rank_deficient_and_wide():
+    rng = np.random.default_rng(4)
+    M = rng.normal(size=(15, 5)) @ rng.normal(size=(5, 40))
+    Z = rng.normal(size=(15, 3))
+    for beta in (0.0, 0.5):
+        for ball in (None, np.arange(40) < 10):
+            rows = solve_rows(*gram(M, Z), kappa=0.4, beta=beta, ball_mask=ball)
+            check(M, Z, rows, kappa=0.4, beta=beta, ball=ball)
+            assert set(rows.status) <= {"optimal", "fista"}
+
+
+def test_one_row_one_column():
+    M, Z = np.array([[2.0]]), np.array([[3.0]])
+    rows = solve_rows(*gram(M, Z), kappa=1.0)
+    assert rows.A.tolist() == [[1.0]] and rows.multiplier[0] == pytest.approx(2 * (3 - 2))
+    assert len(rows) == 1
+
+
+def test_no_rows():
+    rows = solve_rows(np.eye(3), np.zeros((0, 3)), np.zeros(0), kappa=1.0)
+    assert len(rows) == 0 and rows.A.shape == (0, 3)
+
+
+def test_nan_in_one_row_leaves_the_others_bit_identical():
+    M, Z = data(r=4)
+    clean = solve_rows(*gram(M, Z), kappa=0.5)
+    Z[3, 2] = np.nan
+    rows = solve_rows(*gram(M, Z), kappa=0.5)
+    assert rows.status.tolist() == ["optimal", "optimal", "not_finite", "optimal"]
+    assert np.isnan(rows.A[2]).all() and np.isnan(rows.gap[2])
+    keep = [0, 1, 3]
+    assert (rows.A[keep] == clean.A[keep]).all()
+    part = solve_rows(*gram(M, Z), kappa=0.5, beta=0.0, ball_mask=np.arange(8) < 4)
+    assert part.status[2] == "not_finite" and (part.status[keep] == "optimal").all()
+
+
+def test_float32_and_torch_input():
+    torch = pytest.importorskip("torch")
+    M, Z = data()
+    M, Z = M.astype(np.float32), Z.astype(np.float32)
+    rows = solve_rows(*gram(M, Z), kappa=0.5)
+    same = solve_rows(*gram(torch.tensor(M), torch.tensor(Z)), kappa=0.5)
+    assert rows.A.dtype == np.float64 and (rows.A == same.A).all()
+    check(M.astype(float), Z.astype(float), rows, kappa=0.5)
+
+
+def test_penalty_above_the_end_of_the_path():
+    M, Z = data()
+    rows = solve_rows(*gram(M, Z), kappa=0.5, beta=np.abs(M.T @ Z).max() * 1.001)
+    assert (rows.A == 0).all() and (rows.gap == 0).all() and (rows.n_steps == 0).all()
+
+
+def test_each_row_its_own_kappa_and_beta():
+    M, Z = data()
+    kappa, beta = np.array([0.1, 0.5, 2.0]), np.array([0.0, 0.3, 1.0])
+    for ball in (None, np.arange(8) < 3):
+        together = solve_rows(*gram(M, Z), kappa=kappa, beta=beta, ball_mask=ball)
+        for i in range(3):
+            alone = solve_rows(*gram(M, Z[:, i : i + 1]), kappa=kappa[i], beta=beta[i], ball_mask=ball)
+            np.testing.assert_allclose(together.A[i], alone.A[0], atol=1e-12)
+
+
+def test_a_factor_that_must_grow():
+    """More active columns than the 256 that a factor first holds."""
+    rng = np.random.default_rng(6)
+    M, Z = rng.normal(size=(700, 400)), rng.normal(size=(700, 1))
+    rows = solve_rows(*gram(M, Z), kappa=np.inf, beta=1e-3)
+    assert rows.support[0] > 256 and rows.status[0] == "optimal"
+    check(M, Z, rows, kappa=np.inf, beta=1e-3)
+
+
+def test_fallback_is_visible_and_certified(monkeypatch):
+    from implicit_models.sim import rows as module
+
+    M, Z = data()
+    exact = solve_rows(*gram(M, Z), kappa=0.5)
+
+    def broken(*arguments):
+        A, multiplier, gap, violation, pieces, reason = arguments[12:]
+        gap[:] = np.inf  # A stays 0
+        return len(arguments[1])
+
+    monkeypatch.setattr(module, "solve_chunk", broken)
+    rows = solve_rows(*gram(M, Z), kappa=0.5)
+    assert (rows.status == "fista").all()
+    check(M, Z, rows, kappa=0.5)
+    np.testing.assert_allclose(rows.A, exact.A, atol=1e-3)
+    np.testing.assert_allclose(rows.multiplier, exact.multiplier, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kappa": -1.0}, "kappa must be at least 0; got -1.0 for row 0"),
+        ({"kappa": np.array([1.0, np.nan, 1.0])}, "got nan for row 1"),
+        ({"kappa": np.ones(2)}, r"shape \(3,\); got shape \(2,\)"),
+        ({"beta": -0.5}, "beta"),
+        ({"ridge": np.nan}, "ridge"),
+        ({"rtol": -1}, "rtol"),
+        ({"ball_mask": np.ones(7, bool)}, "8 booleans"),
+        ({"ball_mask": np.ones(8)}, "dtype float64"),
+    ],
+)
+def test_bad_arguments(change, message):
+    M, Z = data()
+    with pytest.raises(ValueError, match=message):
+        solve_rows(*gram(M, Z), **{"kappa": 1.0, **change})
+
+
+def test_bad_data():
+    M, Z = data()
+    G, C, zz = gram(M, Z)
+    with pytest.raises(ValueError, match=r"\(8, 8\), \(3, 7\)"):
+        solve_rows(G, C[:, :7], zz, kappa=1.0)
+    with pytest.raises(ValueError, match="not symmetric"):
+        solve_rows(G + np.triu(np.ones((8, 8)), 1), C, zz, kappa=1.0)
+    spoiled = G.copy()
+    spoiled[2, 5] = np.inf
+    with pytest.raises(ValueError, match=r"G\[2, 5\]"):
+        solve_rows(spoiled, C, zz, kappa=1.0)
+    with pytest.raises(ValueError, match=r"G\[3, 3\] = -1"):
+        solve_rows(np.diag([1.0, 1, 1, -1, 1, 1, 1, 1]), C, zz, kappa=1.0)
+    with pytest.raises(TypeError, match="complex"):
+        solve_rows(G, C.astype(complex), zz, kappa=1.0)
+
+
+def test_gram_is_the_product_and_streams():
+    M, Z = data(m=50)
+    for chunk in (None, 7, 1):
+        G, C, zz = gram(M, Z, chunk=chunk)
+        np.testing.assert_allclose(G, M.T @ M, rtol=1e-12)
+        np.testing.assert_allclose(C, Z.T @ M, rtol=1e-12)
+        np.testing.assert_allclose(zz, (Z**2).sum(0), rtol=1e-12)
+        assert (G == G.T).all()
+
+
+def test_gram_refuses_bad_features():
+    M, Z = data()
+    with pytest.raises(ValueError, match=r"\(20, 8\) and Z \(19, 3\)"):
+        gram(M, Z[:19])
+    M[4, 6] = np.inf
+    with pytest.raises(ValueError, match=r"M\[4, 6\] = inf"):
+        gram(M, Z)
+    with pytest.raises(ValueError, match="no sample"):
+        gram(np.zeros((0, 3)), np.zeros((0, 1)))
+    with pytest.raises(ValueError, match="overflow"):
+        gram(np.full((3, 2), 1e200), np.zeros((3, 1)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.05, 3), st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.4]))
+def test_gap_bounds_the_distance_from_the_optimum(seed, kappa, beta, ridge):
+    """For any feasible candidate, near the optimum or not."""
+    rng = np.random.default_rng(seed)
+    M, Z = rng.normal(size=(10, 6)), rng.normal(size=(10, 1))
+    ball = rng.random(6) < 0.6
+    G, C, zz = gram(M, Z)
+    best = solve_rows(G, C, zz, kappa=kappa, ball_mask=ball, beta=beta, ridge=ridge, rtol=1e-10, atol=1e-12)
+    candidate = best.A + rng.normal(size=(1, 6)) * rng.choice([1e-4, 1e-2, 1.0])
+    norm = np.abs(candidate[:, ball]).sum()
+    if norm > kappa:
+        candidate[:, ball] *= kappa / norm
+    terms = {"beta": beta, "ridge": ridge}
+    excess = objective(G, C, zz, candidate, **terms) - objective(G, C, zz, best.A, **terms)
+    gap = certify(G, C, zz, candidate, kappa=kappa, ball_mask=ball, **terms)
+    assert gap[0] >= excess[0] - 1e-9 * (1 + zz[0])
+
+
+def test_gap_of_an_infeasible_row_is_infinite():
+    M, Z = data(r=1)
+    assert certify(*gram(M, Z), np.full((1, 8), 1.0), kappa=7.9)[0] == np.inf
+
+
+def test_ridge_term_of_the_gap():
+    """Without it the dual value would exceed the optimum."""
+    M, Z = data(seed=11)
+    G, C, zz = gram(M, Z)
+    rows = solve_rows(G, C, zz, kappa=0.4, ridge=5.0)
+    gap = certify(G, C, zz, rows.A, kappa=0.4, ridge=5.0)
+    assert (gap >= -1e-12 * zz).all() and (gap <= 1e-6 * objective(G, C, zz, rows.A, ridge=5.0)).all()
+
+
+def test_stale_kernels_are_dropped(tmp_path):
+    from implicit_models.sim.kernel_cache import drop_stale
+
+    (tmp_path / "kernel.py").write_text("from numba import njit\n")
+    (tmp_path / "other.py").write_text("x = 1\n")
+    cache = tmp_path / "__pycache__"
+    drop_stale(tmp_path)
+    (cache / "kernel.f-1.nbi").write_bytes(b"index")
+    (tmp_path / "other.py").write_text("x = 2\n")
+    assert not drop_stale(tmp_path) and (cache / "kernel.f-1.nbi").exists()
+    (tmp_path / "kernel.py").write_text("from numba import njit  # changed\n")
+    assert drop_stale(tmp_path) and not (cache / "kernel.f-1.nbi").exists()

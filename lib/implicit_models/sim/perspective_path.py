@@ -23,20 +23,11 @@ import numpy as np
 from numba import njit
 
 from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, forward
+from implicit_models.sim.homotopy import combine
 
 ZERO, LINEAR, QUADRATIC, BARRED = 0, 1, 2, 3
 REGULAR = 1e-11  # of G_jj, added to the diagonal of every active column
 AGAIN = 1e-10  # a column that just left may not come back on the same side within this share of the way
-
-
-@njit(**OPTIONS)
-def _product(G, active, k, x, out):
-    """out = sum_i x_i G[active_i]."""
-    out[:] = 0.0
-    for i in range(k):
-        g, xi = G[active[i]], x[i]
-        for j in range(out.size):
-            out[j] += g[j] * xi
 
 
 @njit(**OPTIONS)
@@ -78,7 +69,7 @@ def follow(G, c, alpha, knee, kappa, ball, a, mu, cap):
     dkappa = kappa - norm if tight else 0.0
     for i in range(k):
         w[i] = a[active[i]]
-    _product(G, active, k, w, moved)
+    combine(G, active, k, w, moved)
     for j in range(d):
         r[j] = c[j] - moved[j]
         if kind[j] == BARRED:
@@ -116,7 +107,7 @@ def follow(G, c, alpha, knee, kappa, ball, a, mu, cap):
             dmu = (dnorm - dkappa) / steep
             for i in range(k):
                 w[i] -= dmu * v[i]
-        _product(G, active, k, w, moved)
+        combine(G, active, k, w, moved)
 
         step, event, at = rest, 0, -1
         for i in range(k):

@@ -122,22 +122,20 @@ def certify_perspective(
     G, C, A = (np.asarray(v, dtype=np.float64) for v in (G, C, A))
     zz, kappa = np.asarray(zz, dtype=np.float64), np.broadcast_to(np.asarray(kappa, dtype=np.float64), C.shape[:1])
     ball = np.ones(C.shape[1], bool) if ball_mask is None else np.asarray(ball_mask, bool)
-    GA = A @ G
-    fit, square = np.einsum("ij,ij->i", C, A), np.einsum("ij,ij->i", GA, A)
-    rho = np.maximum(zz - 2 * fit + square, 0.0)
-    r = np.abs(C - GA)
-    penalty = perspective_penalty(A, alpha=alpha, eta=eta).sum(1)
-    objective = 0.5 * rho + penalty
-    conjugate = perspective_conjugate(r[:, ~ball], alpha=alpha, eta=eta).sum(1)
-    if ball.any():
-        for i in range(C.shape[0]):
-            if not np.all(np.isfinite(r[i])):
-                conjugate[i] = np.nan
-                continue
-            mu = _best_mu(r[i, ball], kappa[i], alpha, eta) if np.isfinite(kappa[i]) else 0.0
-            conjugate[i] += perspective_conjugate(np.maximum(r[i, ball] - mu, 0.0), alpha=alpha, eta=eta).sum()
-            conjugate[i] += kappa[i] * mu if mu > 0 else 0.0
-    return square - fit + penalty + conjugate, objective
+    gap, objective = np.empty(len(C)), np.empty(len(C))
+    weights = {"alpha": alpha, "eta": eta}
+    for i in range(len(C)):  # one by one: a product of many rows rounds differently, and a row must not depend on its batch
+        Ga = G @ A[i]
+        fit, square, r = C[i] @ A[i], A[i] @ Ga, np.abs(C[i] - Ga)
+        penalty = perspective_penalty(A[i], **weights).sum()
+        objective[i] = 0.5 * max(zz[i] - 2 * fit + square, 0.0) + penalty
+        if not np.all(np.isfinite(r)):
+            gap[i], objective[i] = np.nan, np.nan
+            continue
+        mu = _best_mu(r[ball], kappa[i], alpha, eta) if np.isfinite(kappa[i]) and ball.any() else 0.0
+        r[ball] = np.maximum(r[ball] - mu, 0.0)
+        gap[i] = square - fit + penalty + perspective_conjugate(r, **weights).sum() + (kappa[i] * mu if mu > 0 else 0.0)
+    return gap, objective
 
 
 def solve_perspective_rows(

@@ -173,6 +173,25 @@ def test_a_solver_that_writes_reaches_nobody_else():
     np.testing.assert_array_equal(arrays["G"], kept)
 
 
+class Warm:
+    """Leaves a file with the process that it ran in."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self):
+        Path(self.folder, str(os.getpid())).touch()
+
+
+@pytest.mark.parametrize(("backend", "start"), [("serial", None), ("threads", None), ("processes", "fork"), ("processes", "spawn")])
+def test_warm_up_runs_before_the_first_chunk(tmp_path, backend, start):
+    (tmp_path / "warm").mkdir()
+    solver = Logs(tmp_path / "log")
+    map_chunks(solver, CHUNKS, arrays=_arrays(), backend=backend, workers=2, start_method=start, warm_up=Warm(tmp_path / "warm"))
+    warm = {int(p.name) for p in (tmp_path / "warm").iterdir()}
+    assert {int(line.split()[2]) for line in (tmp_path / "log").read_text().splitlines()} <= warm
+
+
 # ---------------------------------------------------------------- lost workers
 
 
@@ -339,11 +358,18 @@ def _alive(pid):
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
     folder = tmp_path / "rows"
-    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt():
+        limit = time.monotonic() + 60
+        while len(list(folder.glob("rows-*.npz"))) < 2 and time.monotonic() < limit:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
     with pytest.raises(KeyboardInterrupt):
         map_chunks(Logs(tmp_path / "log", 0.12), CHUNKS, arrays=_arrays(), backend="processes", workers=1, resume=folder, key="k")
-    timer.join()
+    watcher.join()
     kept = list(folder.glob("rows-*.npz"))
     assert 1 <= len(kept) < len(CHUNKS)
     assert not list(folder.glob(".*.part"))

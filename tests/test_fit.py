@@ -146,7 +146,7 @@ def test_rows_that_copy_their_own_state_match_the_states_and_lose_the_outputs():
 
 def test_strict_upper_needs_layers():
     teacher = ImplicitModel(4, 2, 6, seed=0)
-    with pytest.raises(ValueError, match="one block"):
+    with pytest.raises(ValueError, match="needs layers"):
         fit_sim(teacher, _inputs(20, 4), scale="std", feedback="strict_upper")
 
 
@@ -420,9 +420,12 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"objective": "l0"}, ValueError, "unknown objective 'l0'"), ({"kappa": 0.0}, ValueError, "kappa must be positive and finite, got 0"),
+        ({"objective": "l0"}, ValueError, "unknown objective 'l0'"),
+        ({"kappa": 0.0}, ValueError, "kappa must be positive and finite, got 0"),
         ({"kappa": np.nan}, ValueError, "kappa"), ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),
-        ({"lambda1": -1.0}, ValueError, "lambda1"), ({"eta": 0.0}, ValueError, "eta"), ({"ball": "all"}, ValueError, "ball must be"), ({"feedback": "none"}, ValueError, "unknown feedback"),
+        ({"lambda1": -1.0}, ValueError, "lambda1"),
+        ({"eta": 0.0}, ValueError, "eta"), ({"ball": "all"}, ValueError, "ball must be"),
+        ({"feedback": "none"}, ValueError, "unknown feedback"),
         ({"scale": "max"}, ValueError, "unknown scale"), ({"backend": "mpi"}, ValueError, "unknown backend"),
         ({"workers": 0}, ValueError, "workers"), ({"rows_per_chunk": 0}, ValueError, "rows_per_chunk"),
     ],

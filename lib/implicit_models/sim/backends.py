@@ -104,6 +104,7 @@ def map_chunks(
     key: str = "",
     address: str | None = None,
     start_method: str | None = None,
+    warm_up: Callable[[], None] | None = None,
     progress: bool | None = None,
 ) -> tuple[list[Result], RunReport]:
     """solver(arrays, chunk) of every chunk, in the order of the chunks.
@@ -116,6 +117,7 @@ def map_chunks(
         resume: folder of finished chunks; those found there are not run again. key: of the problem, see `content_key`.
         address: of a Ray cluster; None joins the one of RAY_ADDRESS, or starts Ray on this machine. Ray is left running.
         start_method: of processes: "fork" (Linux; the default there), "spawn" or "forkserver".
+        warm_up: picklable; runs in every worker before the first chunk and counts as start-up (loads compiled kernels).
         progress: show finished rows; None: if standard error is a terminal.
 
     Returns: results, and `RunReport`.
@@ -145,13 +147,13 @@ def map_chunks(
         if backend == "processes":
             from implicit_models.sim.processes import run_processes
 
-            results = run_processes(solver, todo, arrays, report, start_method)
+            results = run_processes(solver, todo, arrays, report, start_method, warm_up)
         elif backend == "ray":
             from implicit_models.sim.cluster import run_ray
 
-            results = run_ray(solver, todo, arrays, report, workers, address)
+            results = run_ray(solver, todo, arrays, report, workers, address, warm_up)
         else:
-            results = run(solver, todo, arrays, report)
+            results = run(solver, todo, arrays, report, warm_up)
         with closing(results):  # an interrupt here stops the workers before it goes on
             for chunk, result in results:
                 if store is not None:
@@ -163,22 +165,31 @@ def map_chunks(
     return [found[chunk] for chunk in chunks], report
 
 
-def _serial(solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport) -> Iterator[tuple[Chunk, Result]]:
+def _serial(
+    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, warm_up: Callable[[], None] | None
+) -> Iterator[tuple[Chunk, Result]]:
     begin = time.perf_counter()
+    if warm_up is not None:
+        warm_up()
+    report.start_s = time.perf_counter() - begin
     for chunk in todo:
         yield chunk, solver(arrays, chunk)
-    report.work_s = time.perf_counter() - begin
+    report.work_s = time.perf_counter() - begin - report.start_s
 
 
-def _threads(solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport) -> Iterator[tuple[Chunk, Result]]:
+def _threads(
+    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, warm_up: Callable[[], None] | None
+) -> Iterator[tuple[Chunk, Result]]:
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     begin = time.perf_counter()
     with one_blas_thread():
+        if warm_up is not None:
+            warm_up()
         pool = ThreadPoolExecutor(report.workers)
+        report.start_s = time.perf_counter() - begin
         try:
             futures = {pool.submit(solver, arrays, chunk): chunk for chunk in todo}
-            report.start_s = time.perf_counter() - begin
             for future in as_completed(futures):
                 yield futures[future], future.result()
         finally:

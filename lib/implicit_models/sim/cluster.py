@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,9 @@ def _remote_solve(solver: Solver, chunk: Chunk, names: list[str], *values: np.nd
     return solver({name: writable_alias(a) for name, a in zip(names, values, strict=True)}, chunk)
 
 
-def _ready() -> int:
+def _ready(warm_up: Callable[[], None] | None) -> int:
+    if warm_up is not None:
+        warm_up()
     return os.getpid()
 
 
@@ -64,8 +66,9 @@ def start(workers: int | None = None, address: str | None = None) -> Any:
 
 
 def run_ray(
-    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, workers: int | None, address: str | None
-) -> Iterator[tuple[Chunk, Result]]:
+    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, workers: int | None, address: str | None,
+    warm_up: Callable[[], None] | None = None,
+) -> Iterator[tuple[Chunk, Result]]:  # fmt: skip
     """Results as they come; at most `WINDOW` chunks per worker are in flight.
 
     Raises: WorkerLost naming the chunk whose workers died more often than it is retried.
@@ -76,7 +79,7 @@ def run_ray(
     run = ray.remote(max_retries=RETRIES)(_remote_solve)
     references = [ray.put(solver), *(ray.put(a) for a in arrays.values())]
     report.bytes_shared = sum(a.nbytes for a in arrays.values())
-    ray.get([ray.remote(_ready).remote() for _ in range(report.workers)])
+    ray.get([ray.remote(_ready).remote(warm_up) for _ in range(report.workers)])
     report.start_s = time.perf_counter() - begin
     waiting, running = list(reversed(todo)), {}
     try:

@@ -198,7 +198,9 @@ def exact_rows(
     return ExactRows(A, multiplier, gap, steps, status, residual)
 
 
-def exact_chunk(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, n_states: int, settings: dict[str, Any]) -> dict[str, np.ndarray]:
+def exact_chunk(
+    arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, n_states: int, settings: dict[str, Any]
+) -> dict[str, np.ndarray]:
     """`exact_rows` of the rows start..stop-1, for `map_chunks`; output rows (from n_states on) have no ball."""
     start, stop = chunk
     first = int(arrays["first"][start])

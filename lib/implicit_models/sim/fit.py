@@ -58,10 +58,13 @@ def solve_chunk(
     else:
         from implicit_models.sim.rows import solve_rows as solve
     C, zz = arrays["C"][start:stop], arrays["zz"][start:stop]
-    mask, weights = (arrays["mask"][first:], state) if start < n_states else (np.zeros(C.shape[1] - first, dtype=bool), output)
+    mask, weights = arrays["mask"][first:], state
+    if start >= n_states:
+        mask, weights = np.zeros_like(mask), output
     good = np.isfinite(zz) & np.isfinite(C).all(1)
     G = arrays["G"] if first == 0 else np.ascontiguousarray(arrays["G"][first:, first:])
-    C = np.ascontiguousarray(np.where(good[:, None], C, 0.0)[:, first:])  # zeros, not a shorter batch: the others keep their bits
+    # zeros, not a shorter batch: the others keep their bits
+    C = np.ascontiguousarray(np.where(good[:, None], C, 0.0)[:, first:])
     rows = solve(G, C, np.where(good, zz, 0.0), kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
     A = np.zeros((stop - start, arrays["C"].shape[1]))
     A[:, first:] = rows.A
@@ -70,6 +73,16 @@ def solve_chunk(
     for name, lost in (("A", np.nan), ("multiplier", np.nan), ("gap", np.nan), ("n_steps", 0), ("status", "not_finite")):
         out[name][~good] = lost
     return out
+
+
+def warm_up(perspective: bool) -> None:
+    """Load, or compile, the kernels of the rows: a state row and an output row of two weights."""
+    arrays = {"G": np.eye(2), "C": np.ones((2, 2)), "zz": np.full(2, 2.0)}
+    arrays |= {"mask": np.array([True, False]), "first": np.zeros(2, dtype=np.int64)}
+    weights = row_weights("perspective" if perspective else "l1", 0.1, 0.01, 0.01, 0.01)
+    settings = {"state": weights, "output": weights, "perspective": perspective, "rtol": 1e-6, "atol": 1e-9}
+    for chunk in ((0, 1), (1, 2)):
+        solve_chunk(arrays, chunk, n_states=1, kappa=0.1, **settings)
 
 
 def _positive(**values: Any) -> None:
@@ -178,6 +191,8 @@ def fit_sim(
 
     Source: SIM paper, (2), (4), (7), (11) and Theorem 2.4; Tsai thesis (2024), section 3.1.
     """
+    from implicit_models.model import ImplicitModel
+
     if objective not in OBJECTIVES:
         raise ValueError(f"unknown objective {objective!r}; choose one of {', '.join(OBJECTIVES)}")
     if ball not in ("state", "row"):
@@ -202,8 +217,8 @@ def fit_sim(
             raise TypeError("fit_sim needs the inputs U of the network")
         found = states(network, U, dtype=torch.float64 if exact else None)
     lap("states")
-    if feedback == "strict_upper" and len(found.blocks) == 1 and type(found.network).__name__ == "ImplicitModel":
-        raise ValueError("feedback='strict_upper' needs layers; the states of an implicit model are one block")
+    if feedback == "strict_upper" and isinstance(found.network, ImplicitModel):
+        raise ValueError("feedback='strict_upper' needs layers; those of an implicit model may all feed each other")
     first = first_columns(found, feedback)
     problem = row_problem(found, bias=bias)
     lap("gram")
@@ -225,20 +240,23 @@ def fit_sim(
         settings["output"] = row_weights(objective, lambda2, alpha, beta, eta)
         solver = functools.partial(solve_chunk, n_states=problem.n_states, **settings)
     lap("set-up")
+    ready = None if exact else functools.partial(warm_up, objective == "perspective")
     chunks = _layout(found, feedback, rows_per_chunk, resume)
     key = "" if resume is None else content_key(arrays, (problem.n_states, sorted(settings.items()), exact))
     results, run = map_chunks(
         solver, chunks, arrays=arrays, backend=backend, workers=workers, resume=resume, key=key, address=address,
-        start_method=start_method, progress=progress,
+        start_method=start_method, warm_up=ready, progress=progress,
     )  # fmt: skip
     lap("rows")
     timing["start-up"] = run.start_s
     whole = {name: np.concatenate([r[name] for r in results]) for name in ("A", "multiplier", "gap", "n_steps", "status")}
     A, B, C, D, b, d = original_units(whole.pop("A"), problem, units.s)
     described = {"name": objective, "lambda1": lambda1, "lambda2": lambda2}
-    described |= {"l1": {"beta": beta}, "l2": {"alpha": alpha}, "perspective": {"alpha": alpha, "eta": eta}, "none": {}}[objective]
+    terms = {"l1": {"beta": beta}, "l2": {"alpha": alpha}, "perspective": {"alpha": alpha, "eta": eta}, "none": {}}
+    described |= terms[objective]
     if exact:
         described = {k: v for k, v in described.items() if not k.startswith("lambda")} | {"exact": True}
     return SIMResult(
-        A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, feedback=feedback, scale=units, states=found, timing=timing, run=run, **whole
-    )
+        A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, feedback=feedback, scale=units, states=found,
+        timing=timing, run=run, **whole,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_all_start_methods, get_context
@@ -26,7 +26,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 _worker: dict[str, Any] = {}
 
 
-def _begin(solver: Solver, folder: str, names: list[str], parent: int) -> None:
+def _begin(solver: Solver, warm_up: Callable[[], None] | None, folder: str, names: list[str], parent: int) -> None:
     """In the worker: the arrays as private maps of the shared pages, one BLAS thread, interrupts left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with(parent)
@@ -39,6 +39,8 @@ def _begin(solver: Solver, folder: str, names: list[str], parent: int) -> None:
     # copy-on-write: writable to the compiled kernels' type system, though nobody writes
     _worker["arrays"] = {name: np.asarray(np.load(f"{folder}/{name}.npy", mmap_mode="c")) for name in names}
     _worker["solver"] = solver
+    if warm_up is not None:
+        warm_up()
 
 
 def _die_with(parent: int) -> None:
@@ -65,8 +67,9 @@ def _shared_folder(n_bytes: int) -> str:
 
 
 def run_processes(
-    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, start_method: str | None
-) -> Iterator[tuple[Chunk, Result]]:
+    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, start_method: str | None,
+    warm_up: Callable[[], None] | None = None,
+) -> Iterator[tuple[Chunk, Result]]:  # fmt: skip
     """Results as they come.
 
     Raises: ValueError for an unknown start method; WorkerLost if pools die three times in a row without a result.
@@ -85,10 +88,11 @@ def run_processes(
         for name, a in arrays.items():
             np.save(f"{folder}/{name}.npy", a)
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+        if warm_up is not None and start_method == "fork":
+            warm_up()  # once here: the children have it from birth
         while left:
-            pool = ProcessPoolExecutor(
-                min(report.workers, len(left)), get_context(start_method), _begin, (solver, folder, list(arrays), os.getpid())
-            )
+            setting = (solver, warm_up, folder, list(arrays), os.getpid())
+            pool = ProcessPoolExecutor(min(report.workers, len(left)), get_context(start_method), _begin, setting)
             solved_before, futures = len(left), {}
             try:
                 if not report.start_s:

@@ -116,9 +116,10 @@ def output_of(network: nn.Module, u: Tensor) -> Tensor:
     """
     y = network(u)
     if not isinstance(y, Tensor):
-        raise TypeError(f"{type(network).__name__} must return a tensor, got {type(y).__name__}: wrap it in a module that returns one")
+        raise TypeError(f"{type(network).__name__} must return a tensor, got {type(y).__name__}: wrap it in a module that does")
     if y.ndim < 1 or y.shape[0] != u.shape[0]:
-        raise ValueError(f"{type(network).__name__} must return one row per sample: input {tuple(u.shape)}, output {tuple(y.shape)}")
+        shapes = f"input {tuple(u.shape)}, output {tuple(y.shape)}"
+        raise ValueError(f"{type(network).__name__} must return one row per sample: {shapes}")
     return y.reshape(u.shape[0], -1)
 
 
@@ -159,9 +160,9 @@ def require_affine(network: nn.Module, u: Tensor, x: list[Tensor], z: list[Tenso
         size = wanted[finite].abs().max() if bool(finite.any()) else wanted.new_zeros(())
         if bool(((found - wanted)[finite].abs() > 1e3 * torch.finfo(wanted.dtype).eps * (1 + size)).any()):
             suspects = [f"{path} ({type(m).__name__})" for path, m in network.named_modules() if isinstance(m, SUSPECTS)]
-            cause = f"possibly {', '.join(suspects[:4])}" if suspects else "possibly a functional activation or pooling such as torch.relu"
+            cause = ", ".join(suspects[:4]) or "a functional activation or pooling such as torch.relu"
             raise ValueError(
                 f"{name} is not an affine function of the recorded states and the inputs, so the network has a nonlinearity that "
-                f"no hook sees, {cause}; make every activation one of nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softmax, "
+                f"no hook sees, possibly {cause}; make every activation one of nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Softmax, "
                 "nn.RNNCell, or pass check=False to imitate the network with the recorded states alone"
             )

@@ -80,7 +80,8 @@ class SIMResult:
         parts = [np.isnan(M.sum(1)) for M in (self.A, self.B, self.C, self.D)]
         lost = np.flatnonzero(np.concatenate([parts[0] | parts[1], parts[2] | parts[3]]))
         if lost.size:
-            raise ValueError(f"{lost.size} rows have no values, the first is row {lost[0]} ({self.status[lost[0]]}): no model without them")
+            first = f"the first is row {lost[0]} ({self.status[lost[0]]})"
+            raise ValueError(f"{lost.size} rows have no values, {first}: no model without them")
         keeps = {} if not 0 < self.kappa < 1 else {"kappa": self.kappa}
         return ImplicitModel.from_matrices(
             A, self.B, self.C, self.D, self.states.activation, b=self.b, d=self.d, max_iter=MAX_ITER, **keeps, **settings
@@ -161,20 +162,23 @@ class SIMResult:
         """What was fitted, how well, how sparse, and what certifies it; a few lines of text."""
         names, counts = np.unique(self.status, return_counts=True)
         n, match = self.A.shape[0], self.matching
+        statuses = ", ".join(f"{c} {s}" for s, c in zip(names, counts, strict=True))
         weights = ", ".join(f"{k} {v:g}" for k, v in self.objective.items() if k != "name")
         lines = [
             f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, feedback {self.feedback}, {self.scale.description}",
-            f"{n} state rows, {len(self.status) - n} output rows: " + ", ".join(f"{c} {s}" for s, c in zip(names, counts, strict=True)),
+            f"{n} state rows, {len(self.status) - n} output rows: {statuses}",
             f"non-zeros {self.nnz} of {self.dense_count} ({100 * self.sparsity(count='dense'):.1f} % zero)",
-            f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; outputs median {np.median(match[n:]):.3g}",
-            f"largest row norm {self.row_norms.max():.6g}, largest gap {np.nanmax(self.gap):.3g}" if np.isfinite(self.gap).any() else "no gap",
+            f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; "
+            f"outputs median {np.median(match[n:]):.3g}",
+            f"largest row norm {self.row_norms.max():.6g}, largest gap {np.nanmax(self.gap, initial=0.0):.3g}",
         ]
         if self.states.network is not None:
             lines.insert(3, f"sparsity of the papers 1 - |M|_0/|N|_0: {100 * self.sparsity():.1f} %")
         if not np.isnan(self.row_norms).any():
             certified = self.model.certificate()
             lines.append(f"well-posed: {certified.kind}, margin {certified.margin:.3g}")
-        lines.append("seconds: " + ", ".join(f"{k} {v:.3g}" for k, v in self.timing.items()) + f" ({self.run.backend}, {self.run.workers} workers)")
+        seconds = ", ".join(f"{k} {v:.3g}" for k, v in self.timing.items())
+        lines.append(f"seconds: {seconds} ({self.run.backend}, {self.run.workers} workers)")
         return "\n".join(lines)
 
 
@@ -186,12 +190,12 @@ def original_units(rows: Float[np.ndarray, "r d"], problem: RowProblem, s: Float
     n, p = problem.n_states, problem.n_inputs
     stored = sp.csr_array(rows)
     with np.errstate(over="ignore", under="ignore"):
-        factor = problem.row_scale(s)[np.repeat(np.arange(stored.shape[0]), np.diff(stored.indptr))] / problem.column_scale(s)[stored.indices]
-        data = stored.data * factor
+        row = np.repeat(np.arange(stored.shape[0]), np.diff(stored.indptr))
+        data = stored.data * (problem.row_scale(s)[row] / problem.column_scale(s)[stored.indices])
     lost = np.isfinite(stored.data) & ((data == 0) | ~np.isfinite(data))
     if lost.any():
-        row = int(np.searchsorted(stored.indptr, np.flatnonzero(lost)[0], side="right")) - 1
-        raise ValueError(f"row {row} leaves the range of float64 in the original units: the scale spans {s.min():.3g} to {s.max():.3g}")
+        first, span = row[np.flatnonzero(lost)[0]], f"{s.min():.3g} to {s.max():.3g}"
+        raise ValueError(f"row {first} leaves the range of float64 in the original units: the scale spans {span}")
     whole = sp.csr_array((data, stored.indices, stored.indptr), stored.shape)
     A, B, C, D = whole[:n, :n], whole[:n, n : n + p], whole[n:, :n], whole[n:, n : n + p]
     bias = whole[:, n + p :].toarray()[:, 0] if problem.bias else None

@@ -65,7 +65,8 @@ def theorem_scale(A: Any, kappa: float) -> Float[np.ndarray, " n"]:
         except (RuntimeError, np.linalg.LinAlgError):
             s = np.full(M.shape[0], np.nan)
         # s >= 1 with |A|/kappa s = s - 1 < s proves lambda_PF(|A|) < kappa
-        proved = np.all(np.isfinite(s)) and np.all(s >= 1 - 1e-9) and np.allclose(s - M @ s, 1.0, rtol=0, atol=1e-6 * np.max(s))
+        proved = np.all(np.isfinite(s)) and np.all(s >= 1 - 1e-9)
+        proved = proved and np.allclose(s - M @ s, 1.0, rtol=0, atol=1e-6 * np.max(s))
     if not proved:
         raise ValueError(f"Theorem 2.4 needs kappa above the Perron-Frobenius eigenvalue of |A|, which kappa = {kappa} is not")
     return s
@@ -84,7 +85,7 @@ def _uniform(states: States, kappa: float) -> tuple[np.ndarray, float]:
     from implicit_models.sim.teacher import teacher_matrices
 
     if isinstance(states.network, ImplicitModel):
-        raise ValueError("scale 'uniform' divides the weights of a layered network; an implicit model has no layers: use 'theorem' or 'std'")
+        raise ValueError("scale 'uniform' needs a layered network, which an implicit model is not: use 'theorem' or 'std'")
     t = teacher_matrices(states)
     norms = [abs(a).sum(1) + abs(b).sum(1) for a, b in ((t.A, t.B), (t.C, t.D))]
     g = float(max(v.max(initial=0.0) for v in norms)) / kappa
@@ -131,7 +132,9 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
         dead = s == 0
         s[dead] = 1.0
         text = "states in units of their standard deviation"
-        return Scale(_checked(s, "a standard deviation"), scale, text + (f" ({int(dead.sum())} constant ones in their own)" if dead.any() else ""))
+        if dead.any():
+            text += f" ({int(dead.sum())} constant ones in their own)"
+        return Scale(_checked(s, "a standard deviation"), scale, text)
     if scale == "theorem":
         if A is None:
             from implicit_models.sim.teacher import teacher_matrices
@@ -140,7 +143,8 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
         if A.shape != (n, n):
             raise ValueError(f"A must have shape {(n, n)}, one row and column per state, got {tuple(A.shape)}")
         A = A.detach().cpu().double().numpy() if hasattr(A, "detach") else A
-        return Scale(theorem_scale(sp.csr_array(A) if sp.issparse(A) else A, kappa), scale, f"states in the units of Theorem 2.4 at kappa {kappa:g}")
+        s = theorem_scale(sp.csr_array(A) if sp.issparse(A) else A, kappa)
+        return Scale(s, scale, f"states in the units of Theorem 2.4 at kappa {kappa:g}")
     s, g = _uniform(states, kappa)
     return Scale(_checked(s, "a unit"), scale, f"weights divided by {g:.4g}, states of layer l by its power l")
 

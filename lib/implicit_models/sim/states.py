@@ -140,7 +140,8 @@ class _Store:
             if self.folder is None:
                 self.arrays[name] = np.empty(shape, rows.dtype)
             else:
-                self.arrays[name] = np.lib.format.open_memmap(self.folder / f"{name}.npy", mode="w+", dtype=rows.dtype, shape=shape)
+                path = self.folder / f"{name}.npy"
+                self.arrays[name] = np.lib.format.open_memmap(path, mode="w+", dtype=rows.dtype, shape=shape)
         self.arrays[name][at : at + len(rows)] = rows
 
     def finished(self, name: str) -> np.ndarray:
@@ -161,9 +162,10 @@ class _Recorder:
 
         def seen(path: str, name: str, before: Tensor, after: Tensor) -> None:
             if before.ndim < 2 or before.shape[0] != u.shape[0]:
-                raise ValueError(f"activation {path!r} got shape {tuple(before.shape)}: its first axis must be the {u.shape[0]} samples")
+                shape = tuple(before.shape)
+                raise ValueError(f"activation {path!r} got shape {shape}: its first axis must be the {u.shape[0]} samples")
             if name == "softmax" and before.ndim != 2:
-                raise ValueError(f"softmax {path!r} got shape {tuple(before.shape)}: only one block per sample can be a state")
+                raise ValueError(f"softmax {path!r} got shape {tuple(before.shape)}: a sample may have one block only")
             calls.append((path, name, tuple(before.shape[1:])))
             z.append(before.reshape(u.shape[0], -1))
             x.append(after.detach().clone().reshape(u.shape[0], -1))
@@ -213,7 +215,8 @@ def _implicit_blocks(model: Any) -> tuple[Block, ...]:
     out = []
     for k, s in enumerate(model.activation.segments):
         name = f"leaky_relu({s.slope!r})" if s.name == "leaky_relu" else s.name
-        out.append(Block(f"state[{k}]" if len(model.activation.segments) > 1 else "state", name, s.start, s.stop, (s.stop - s.start,)))
+        label = f"state[{k}]" if len(model.activation.segments) > 1 else "state"
+        out.append(Block(label, name, s.start, s.stop, (s.stop - s.start,)))
     return tuple(out)
 
 

@@ -53,7 +53,7 @@ def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrice
         states._memo["teacher"] = TeacherMatrices(A, B, C, D, b, d)
         return states._memo["teacher"]
     if n + p > LARGEST:
-        raise ValueError(f"reading the matrices takes one pass per state and input, here {n} + {p} > {LARGEST}: pass what you need of them")
+        raise ValueError(f"the matrices take a pass per state and input, {n} + {p} > {LARGEST}: pass what you need of them")
     replica = copy.deepcopy(network).cpu().double()
     calls = states.blocks[::-1]  # in the order of the calls
     states_of, outputs_of = [], []

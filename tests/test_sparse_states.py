@@ -12,13 +12,13 @@ from reproduction.pruning import nonzeros, sparsity
 from reproduction.recipe import Recipe
 from reproduction.sparse_states import accuracy_of, lasso_sweep, largest_without_loss, own_states, plateau, radius_sweep, refit_head
 from reproduction.sparsity_study import (
-    lasso_curve, magnitude_curves, mean_difference, objective_curve, part_of, radius_curve, share_curves, state_parameters,
+    best_sparse, lasso_curve, magnitude_curves, mean_difference, objective_curve, part_of, radius_curve, share_curves,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def teacher():
-    network = MLP((6, 8, 5, 3), seed=3).eval()
+    network = MLP((6, 8, 5, 3), seed=0).eval()
     rng = np.random.default_rng(1)
     u = rng.standard_normal((300, 6)).astype(np.float32)
     y = network(torch.from_numpy(u)).argmax(dim=1).numpy()
@@ -92,8 +92,9 @@ def test_refitted_head_of_the_exact_model_gives_the_outputs(teacher):
 
 
 def test_summaries_by_hand():
-    assert largest_without_loss([90, 50, 10], [5.0, -0.1, 0.0]) == 50 and np.isnan(largest_without_loss([90], [1.0]))
+    assert largest_without_loss([90, 50, 10], [5.0, -0.1, 0.0]) == 50 and largest_without_loss([90], [1.0]) == -np.inf
     assert largest_without_loss([90, 50], [1.0, 0.0], allowed=1.0) == 90
+    assert best_sparse({"sparsity": [50, 20, -5], "drop": [0.0, -0.1, -1.0]}) == 20 and best_sparse({"sparsity": [-5], "drop": [-1.0]}) == 0
     assert plateau([1.0, 0.1, 0.5], [0.80, 0.60, 0.795]) == 0.5
     assert plateau([0.1, 0.5, 1.0], [0.80, 0.70, 0.80]) == 1.0 and plateau([0.1, 1.0], [0.8, 0.8]) == 0.1
     one = {"sparsity": [0, 10], "drop": [0.0, 10.0]}
@@ -104,13 +105,14 @@ def test_summaries_by_hand():
 def test_curves_of_a_study(teacher):
     network, posts, found = teacher
     recipe = Recipe(epochs=20, lr=0.02, batch_size=20, loss="cross_entropy")
-    assert state_parameters(network) == nonzeros(network) - 18 == 6 * 8 + 8 + 8 * 5 + 5
     curve, _ = radius_curve(network, posts, (0.1, 50.0), feedback="strict_upper")
     assert curve["drop"][1] == pytest.approx(0, abs=1e-9) and curve["failed"] == [0, 0] and curve["own"] == [0, 0]
+    assert curve["drop_forced"][1] == pytest.approx(0, abs=1e-9) and curve["match_1"][1] > 1 - 1e-6 < curve["match_2"][1]
     assert curve["sparsity"] == [pytest.approx(sparsity(nnz, network)) for nnz in curve["nnz"]]
-    curves = magnitude_curves(network, posts, (-10, 50, 99.9), recipe=recipe, seed=0)
-    assert all(c["sparsity"] == [pytest.approx(50, abs=100 / nonzeros(network))] for c in curves.values())
-    assert curves["magnitude_retrained"]["drop"][0] < curves["magnitude"]["drop"][0]
+    curves = magnitude_curves(network, posts, (-10, 60, 99.9), recipe=recipe, seed=0)
+    assert all(c["sparsity"] == [pytest.approx(60, abs=100 / nonzeros(network))] for c in curves.values())
+    kept, again = (curves[name]["drop"][0] for name in ("magnitude_layer", "magnitude_layer_retrained"))
+    assert again < kept and kept > 5, "pruning must hurt and retraining help for the comparison to tell"
     assert len(lasso_curve(found, network, posts, (0.3, 0.01))["drop"]) == 2
     shares = share_curves(network, posts, (0.5, 1.0), (50.0,), build=lambda: MLP((6, 8, 5, 3), seed=1), recipe=recipe, seed=0, feedback="strict_upper")
     assert shares["50"][1] == 100 and set(shares) == {"50", "dense"}

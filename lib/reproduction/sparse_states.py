@@ -167,9 +167,9 @@ def refit_head(
 
 
 def largest_without_loss(sparsity: Sequence[float], drop: Sequence[float], allowed: float = 0.0) -> float:
-    """Largest sparsity of a sweep whose accuracy drop is at most `allowed`; NaN where there is none."""
+    """Largest sparsity of a sweep whose accuracy drop is at most `allowed`; -inf where there is none."""
     fine = [s for s, d in zip(sparsity, drop, strict=True) if d <= allowed]
-    return max(fine) if fine else float("nan")
+    return max(fine, default=float("-inf"))
 
 
 def plateau(shares: Sequence[float], accuracies: Sequence[float], within: float = 0.01) -> float:

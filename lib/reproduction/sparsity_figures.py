@@ -56,7 +56,7 @@ def tradeoff(axes, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]
     axes.axvline(0, color="0.5", linewidth=0.8)
     axes.set(xlabel="sparsity, 1 - |M|₀/|N|₀ (%)", ylabel="accuracy drop (points)")
     if limit is not None:
-        axes.set_ylim(-2, limit)
+        axes.set_ylim(-4, limit)
     legend_below(axes)
 
 

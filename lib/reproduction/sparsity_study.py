@@ -6,6 +6,7 @@ Accuracies, drops and sparsities are in per cent and points; a drop is the netwo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,11 @@ def part_of(posts: Dataset, share: float, seed: int) -> np.ndarray:
 
 
 def radius_curve(network: nn.Module, posts: Dataset, kappas: Sequence[float], **options: Any) -> tuple[Curve, States]:
-    """Sparse models of a sweep of radii: sparsity, drop, drop after refitting the read-out, counts.
+    """Sparse models of a sweep of radii: sparsity, drops, counts, and what explains the drops.
+
+    "drop_head" is the drop after refitting the read-out to the model's own equilibria; "drop_forced" that of the rows fed with
+    the network's states instead of the model's own, as they were fitted; "match_1", ... the median R^2 of each layer's rows;
+    "bypass" the share of the non-zeros of the last layer's rows that stand on inputs instead of the layer below.
 
     Args:
         network, posts: the teacher and its data; all training samples are used.
@@ -52,8 +57,10 @@ def radius_curve(network: nn.Module, posts: Dataset, kappas: Sequence[float], **
     """
     found = states(network.eval(), posts.u_train)
     u, labels = posts.test[0]
-    base, curve = test_accuracy(network, posts), empty_curve("sparsity", "drop", "drop_head", "nnz", "states_sparsity", "own", "match", "failed")
-    sweep = radius_sweep(found, kappas, **options)
+    layers = [f"match_{depth}" for depth in range(1, len(found.blocks) + 1)]
+    names = "sparsity", "drop", "drop_head", "drop_forced", "nnz", "own", "match", "bypass", "failed", *layers
+    base, curve = test_accuracy(network, posts), empty_curve(*names)
+    sweep, of_test = radius_sweep(found, kappas, **options), states(network, u)
     for kappa in kappas:
         found_model = sweep[kappa]
         outputs = refit_head(found_model.model, posts.u_train, found.Y, u)
@@ -62,14 +69,15 @@ def radius_curve(network: nn.Module, posts: Dataset, kappas: Sequence[float], **
         curve["own"].append(100 * found_model.own_nnz / found.n_states)
         curve["match"].append(float(np.median(found_model.matching)))
         curve["failed"].append(found_model.failed)
-        curve["states_sparsity"].append(100 * (1 - found_model.states_nnz / state_parameters(network)))
+        A, B, C, b, d = (getattr(found_model.model, name).detach().numpy() for name in ("A", "B", "C", "b", "d"))
+        forced = np.maximum(of_test.X @ A.T + u @ B.T + b, 0) @ C.T + d
+        curve["drop_forced"].append(base - 100 * float((forced.argmax(axis=1) == labels).mean()))
+        for name, block in zip(reversed(layers), found.blocks, strict=True):
+            curve[name].append(float(np.median(found_model.matching[block.states])))
+        last = found.blocks[0].states
+        inputs, below = np.count_nonzero(B[last]), np.count_nonzero(A[last])
+        curve["bypass"].append(100 * inputs / max(1, inputs + below))
     return curve, found
-
-
-def state_parameters(network: nn.Module) -> int:
-    """Non-zero parameters of a layered network without its last layer: what (A, B, b) stands for."""
-    last = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
-    return nonzeros(network) - nonzeros(last)
 
 
 def empty_curve(*names: str) -> Curve:
@@ -121,7 +129,7 @@ def share_curves(
 
     Args:
         build: makes the untrained dense network, the control.
-        recipe, seed: of its training; the seed draws the shares too.
+        recipe, seed: of its training on all samples; on a share it takes as many steps. The seed draws the shares too.
         options: of `radius_sweep`.
 
     Returns:
@@ -135,7 +143,8 @@ def share_curves(
         for kappa in kappas:
             curves[f"{kappa:g}"].append(test_accuracy(sweep[kappa].model, posts))
         dense = build()
-        train(dense, posts.u_train[part], posts.y_train[part], recipe=recipe, seed=seed, progress=False)
+        steps = dataclasses.replace(recipe, epochs=round(recipe.epochs * len(posts.y_train) / len(part)))
+        train(dense, posts.u_train[part], posts.y_train[part], recipe=steps, seed=seed, progress=False)
         curves["dense"].append(test_accuracy(dense.eval(), posts))
     return curves
 
@@ -184,3 +193,9 @@ def mean_difference(one: Mapping[str, Sequence[float]], other: Mapping[str, Sequ
         order = np.argsort(curve["sparsity"])
         values.append(np.interp(at, np.asarray(curve["sparsity"])[order], np.asarray(curve["drop"])[order]))
     return float(np.mean(values[0] - values[1]))
+
+
+def best_sparse(curve: Mapping[str, Sequence[float]]) -> float:
+    """Largest sparsity above zero at which the model is more accurate than the network (drop below zero); 0 if there is none."""
+    fine = [s for s, d in zip(curve["sparsity"], curve["drop"], strict=True) if d < 0 < s]
+    return max(fine, default=0.0)

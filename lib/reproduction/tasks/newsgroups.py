@@ -26,7 +26,7 @@ SPLITS = ("bydate", "random")
 Model = tuple[Callable[[], nn.Module], Recipe]
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0, 1), "n_features": 250, "n_train": 3_000, "n_test": 1_500, "epochs": 8, "lr": 0.003, "batch_size": 100},
+    "quick": {"seeds": (0, 1), "n_features": 200, "n_train": 2_000, "n_test": 1_000, "epochs": 8, "lr": 0.003, "batch_size": 100},
     "full": {"seeds": (0, 1, 2, 3, 4), "n_features": 800, "n_train": None, "n_test": None, "epochs": 8, "lr": 0.003, "batch_size": 100},
 }
 LABELS = {"network": "network p-64-32-20", "linear": "linear"}
@@ -48,7 +48,7 @@ def data(profile: str = "full", split: str = "bydate", corpus: str = "auto", see
     """The posts as TF-IDF features of the terms with the largest chi-squared statistic, headers kept.
 
     Args:
-        profile: "quick" draws 3,000 + 1,500 posts and 250 terms; "full" takes all posts and 800 terms.
+        profile: "quick" draws 2,000 + 1,000 posts and 200 terms; "full" takes all posts and 800 terms.
         split: "bydate" or "random".
         corpus: "auto", "newsgroups", or "topics" for the stand-in; see `data_gen.text.load`.
         seed: of the random split and of the choice of posts; one seed for all networks, so that they share a training set.

@@ -16,14 +16,18 @@ import numpy as np
 def main() -> int:
     """Run every kernel on a toy problem; prints the seconds."""
     start = time.perf_counter()
+    from implicit_models.sim.bisection import solve_on_path
     from implicit_models.sim.path import path_rows
     from implicit_models.sim.perspective import solve_perspective_rows
+    from implicit_models.sim.perspective_fista import fista_rows
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])
     path_rows(G, C, zz, kappas=[0.5])
     path_rows(G, C, zz, kappas=[0.5], ball_mask=part, beta=0.1)
-    solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.1, kappa=0.5)
+    solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee
+    fista_rows(G, C, 0.1, 0.1, np.array([0.5]), np.ones(3, bool), 1.0, np.zeros((1, 3)), np.zeros(1), 1)
+    solve_on_path(G, C[0], 3.0, kappa=0.5)
     print(f"row kernels ready ({time.perf_counter() - start:.1f} s)")
     return 0
 

@@ -109,7 +109,7 @@ def ball_norm(a, active, k, ball):
 @njit(**OPTIONS)
 def whole_ball_row(
     G, c, zz, kappas, beta, ball, ones, zeros, ridge, rtol, slack, few, cap, a, r, active, R, work, barred, sign, kept,
-    A, multiplier, gap, violation, pieces, reason,
+    A, multiplier, gap, value, violation, pieces, reason,
 ):  # fmt: skip
     """All radii of one row in one pass, in ascending order; returns False where the factor has no room."""
     tau = start(G, c, a, r, barred)
@@ -143,7 +143,7 @@ def whole_ball_row(
             if why == GROW:
                 return False
         multiplier[t] = max(tau - beta, 0.0) if bounded else 0.0
-        gap[t], value, norm = recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, work[5])
+        gap[t], value[t], norm = recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, work[5])
         violation[t] = max(norm - kappa, 0.0)
         pieces[t] = steps
         reason[t] = why
@@ -154,7 +154,7 @@ def whole_ball_row(
 @njit(**OPTIONS)
 def part_ball_row(
     G, c, zz, kappas, beta, ball, inside, ones, zeros, level, ridge, rtol, slack, few, cap, a, r, active, R, work, barred,
-    sign, kept, A, multiplier, gap, violation, pieces, reason,
+    sign, kept, A, multiplier, gap, value, violation, pieces, reason,
 ):  # fmt: skip
     """All radii of one row whose ball holds some columns only, from the largest; returns False where the factor has no room."""
     k, long, noise = 0, False, 0.0
@@ -197,7 +197,7 @@ def part_ball_row(
             if why == GROW:
                 return False
         multiplier[t] = mu
-        gap[t], value, norm = recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, work[5])
+        gap[t], value[t], norm = recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, work[5])
         violation[t] = max(norm - kappa, 0.0)
         pieces[t] = steps
         reason[t] = why
@@ -206,7 +206,7 @@ def part_ball_row(
 
 
 @njit(**OPTIONS)
-def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap, A, multiplier, gap, violation, pieces, reason):
+def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap, A, multiplier, gap, value, violation, pieces, reason):
     """Solve the rows whose reason is negative; returns the first that needs a larger factor, or the number of rows.
 
     Args:
@@ -214,7 +214,7 @@ def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap
         ridge, rtol, slack (r,): ridge, and the gap at which to stop, relative and absolute.
         few: support up to which the path goes event by event (where part of the row is in the ball, a quarter of it: long
             steps should meet the ball early). room: largest support that the factor holds. cap: pieces.
-        A (r, K, d), multiplier, gap, violation, pieces, reason (r, K): the results.
+        A (r, K, d), multiplier, gap, value (objective), violation, pieces, reason (r, K): the results.
     """
     d = C.shape[1]
     everything = ball.all()
@@ -231,13 +231,13 @@ def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap
         if everything:
             fits = whole_ball_row(
                 G, C[i], zz[i], kappas[i], beta[i], ball, ones, zeros, ridge, rtol, slack[i], few, cap, a, r, active, R,
-                work, barred, sign, kept, A[i], multiplier[i], gap[i], violation[i], pieces[i], reason[i],
+                work, barred, sign, kept, A[i], multiplier[i], gap[i], value[i], violation[i], pieces[i], reason[i],
             )  # fmt: skip
         else:
             level[:] = beta[i]
             fits = part_ball_row(
                 G, C[i], zz[i], kappas[i], beta[i], ball, inside, ones, zeros, level, ridge, rtol, slack[i], few // 4, cap, a,
-                r, active, R, work, barred, sign, kept, A[i], multiplier[i], gap[i], violation[i], pieces[i], reason[i],
+                r, active, R, work, barred, sign, kept, A[i], multiplier[i], gap[i], value[i], violation[i], pieces[i], reason[i],
             )  # fmt: skip
         if not fits:
             reason[i] = -1

@@ -115,14 +115,14 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
                 )
     r, d, K = len(C), len(G), kappas.shape[1]
     finite = np.isfinite(C).all(axis=1) & np.isfinite(zz)
-    A, gap, violation = np.zeros((r, K, d)), np.full((r, K), np.nan), np.zeros((r, K))
+    A, gap, value, violation = np.zeros((r, K, d)), np.full((r, K), np.nan), np.zeros((r, K)), np.zeros((r, K))
     multiplier, pieces = np.zeros((r, K)), np.zeros((r, K), np.int64)
     reason = np.where(finite[:, None], -1, 9) * np.ones((1, K), np.int64)
     radii = kappas if ball.any() else np.full_like(kappas, np.inf)
     room, cap = min(d, 256), 20 * d + 1000
     while r:
         stop = solve_chunk(
-            G, C, zz, radii, beta, ball, ridge, rtol, slack, FEW, room, cap, A, multiplier, gap, violation, pieces, reason
+            G, C, zz, radii, beta, ball, ridge, rtol, slack, FEW, room, cap, A, multiplier, gap, value, violation, pieces, reason
         )
         if stop == r:
             break
@@ -130,12 +130,12 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
     settings = {"ball_mask": ball, "beta": beta, "ridge": ridge, "rtol": rtol, "slack": slack}
     return [
         _finished(G, C, zz, finite, radii[:, t], Rows(*(x[:, t].copy() for x in (A, multiplier, gap, pieces)), None),
-                  violation[:, t], settings)
+                  value[:, t], violation[:, t], settings)
         for t in range(K)
     ]  # fmt: skip
 
 
-def _finished(G, C, zz, finite, kappa, rows: Rows, violation, settings) -> Rows:
+def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -> Rows:
     """Statuses; rows without a certificate go to the fallback."""
     A, multiplier, gap, steps = rows.A, rows.multiplier, rows.gap, rows.n_steps
     status = np.full(len(C), "optimal", dtype="<U10")
@@ -143,17 +143,15 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, violation, settings) -> Rows:
         x[~finite] = np.nan
     status[~finite] = "not_finite"
 
-    def certified(i) -> np.ndarray:
-        value = objective(G, C[i], zz[i], A[i], beta=settings["beta"][i], ridge=settings["ridge"])
-        return (gap[i] <= settings["rtol"] * value) | (gap[i] <= settings["slack"][i])
-
-    good = certified(slice(None)) & (violation <= VIOLATION * kappa)
+    good = ((gap <= settings["rtol"] * value) | (gap <= settings["slack"])) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
     if len(todo):
         own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
         start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
         A[todo], gap[todo], steps[todo] = fista(G, C[todo], zz[todo], kappa=kappa[todo], start=start, **own)
-        status[todo] = np.where(certified(todo), "fista", "inaccurate")
+        value = objective(G, C[todo], zz[todo], A[todo], beta=own["beta"], ridge=own["ridge"])
+        enough = (gap[todo] <= own["rtol"] * value) | (gap[todo] <= own["slack"])
+        status[todo] = np.where(enough, "fista", "inaccurate")
         r = C[todo] - A[todo] @ G - settings["ridge"] * A[todo]
         inside = np.abs(r[:, settings["ball_mask"]]).max(axis=1, initial=0.0)
         multiplier[todo] = np.where(np.isfinite(kappa[todo]), np.maximum(inside - own["beta"], 0.0), 0.0)

@@ -195,21 +195,24 @@ def benchmark(area: str) -> str:
 
 
 def api() -> str:
-    """Signature and docstring of every public name of the library."""
+    """Signature and docstring of every public name of the library and of its packages."""
     import implicit_models
+    from implicit_models import sim
 
-    parts = []
-    for name in sorted((n for n in implicit_models.__all__ if not n.startswith("_")), key=str.lower):
-        item = getattr(implicit_models, name)
-        methods = []
-        if inspect.isclass(item):
-            for key, value in vars(item).items():
-                member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
-                if not key.startswith("_") and inspect.isfunction(member) and member.__doc__:
-                    methods.append(entry(f"{name}.{key}", member, "h3"))
-        parts.append(entry(name, item, "h2") + "".join(methods))
-    index = " · ".join(f'<a href="#{name}">{name}</a>' for name in sorted(implicit_models.__all__, key=str.lower) if not name.startswith("_"))
-    return f"<p>{index}</p>" + "".join(parts)
+    index, parts = [], []
+    for package, title in ((implicit_models, "Models and equilibria"), (sim, "State-driven modelling")):
+        names = sorted((n for n in package.__all__ if not n.startswith("_")), key=str.lower)
+        index.append(f"<p>{title}: " + " · ".join(f'<a href="#{name}">{name}</a>' for name in names) + "</p>")
+        for name in names:
+            item = getattr(package, name)
+            methods = []
+            if inspect.isclass(item):
+                for key, value in vars(item).items():
+                    member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+                    if not key.startswith("_") and inspect.isfunction(member) and member.__doc__:
+                        methods.append(entry(f"{name}.{key}", member, "h3"))
+            parts.append(entry(name, item, "h2") + "".join(methods))
+    return "".join(index + parts)
 
 
 def entry(name: str, item: Any, level: str) -> str:

@@ -26,7 +26,9 @@ _ORIGIN = {
     "scale_states": "scaling",
     "screen": "screening",
     "Screening": "screening",
+    "eliminate": "elimination",
     "solve_perspective_rows": "perspective",
+    "solve_on_path": "bisection",
 }
 
 __all__ = list(_ORIGIN)

@@ -117,19 +117,20 @@ def relative_gaps(rows: BallRows, A: Float[np.ndarray, "n d"], kappa: float) -> 
     return gap / np.maximum(0.5 * rows.zz, 1e-300)
 
 
-def work(rows: BallRows, chosen: Sequence[int], *, kappa: float, relative_eps: float, warm: bool) -> dict[str, float]:
-    """Solves, sweeps of plain coordinate descent and seconds of Algorithm 1 over some rows; eps is a share of each row's ||M'z||_2.
+def work(rows: BallRows, chosen: Sequence[int], *, kappa: float, relative_eps: float, warm: bool, newton: bool = False) -> dict[str, float]:
+    """Solves, sweeps of coordinate descent and seconds of Algorithm 1 over some rows; eps is a share of each row's ||M'z||_2.
 
-    Every LASSO is solved to a relative gap of 1e-4, warm or cold, so that the two do the same.
+    Every LASSO is solved to a relative gap of 1e-4, warm or cold, so that the two do the same. newton: the inner solver
+    solves linear systems on the support between its sweeps; they count as sweeps.
     """
     total = {"solves": 0.0, "epochs": 0.0}
     clock = time.perf_counter()
     for i in chosen:
         eps = relative_eps * float(np.linalg.norm(rows.C[i]))
-        result = algorithm_1(rows.G, rows.C[i], float(rows.zz[i]), kappa=kappa, eps=eps, warm=warm, newton=False, inner_rtol=1e-4,
+        result = algorithm_1(rows.G, rows.C[i], float(rows.zz[i]), kappa=kappa, eps=eps, warm=warm, newton=newton, inner_rtol=1e-4,
                              max_epochs=3000)  # fmt: skip
         total["solves"] += result.n_solves
-        total["epochs"] += result.n_epochs
+        total["epochs"] += result.n_epochs + result.n_systems
     return total | {"seconds": time.perf_counter() - clock}
 
 
@@ -143,8 +144,9 @@ def speedups(whole: BallRows, part: BallRows, chosen: Sequence[int], *, kappa: f
     share = part.found.n_samples / whole.found.n_samples
     cold, warm, cold_part, warm_part = (work(r, chosen, kappa=kappa, relative_eps=relative_eps, warm=w)
                                         for r in (whole, part) for w in (False, True))  # fmt: skip
+    cold_support, warm_support = (work(whole, chosen, kappa=kappa, relative_eps=relative_eps, warm=w, newton=True) for w in (False, True))
     return {
-        "solves": cold["solves"] / len(chosen), "warm_solves": warm["solves"] / len(chosen),
+        "support_gain": cold_support["epochs"] / warm_support["epochs"], "solves": cold["solves"] / len(chosen), "warm_solves": warm["solves"] / len(chosen),
         "cold_epochs": cold["epochs"] / len(chosen), "warm_epochs": warm["epochs"] / len(chosen),
         "warm_gain": cold["epochs"] / warm["epochs"], "warm_gain_seconds": cold["seconds"] / warm["seconds"],
         "data_epochs": cold["epochs"] / cold_part["epochs"], "data_seconds": cold["seconds"] / cold_part["seconds"],

@@ -119,10 +119,82 @@ def check_fashion(values, curves):
     assert values == {} and curves == {}
 
 
+def check_bisection(values, curves):
+    # the names of the radii are in the keys; topics or 20 Newsgroups
+    if not values:  # a stand-in corpus publishes nothing
+        return
+    assert numbers(values["kappas"]) == [0.1, 0.5] and values["eps"] == 0.02
+    # solved LASSO problems have one solution: cold and warm share every outer iterate, and the bracket decides the solves
+    assert values["solved_accuracy_difference"] < 0.5 and values["saves_no_solve"] is True
+    # multiplying M'M by f adds log2(f) solves (one more or less by rounding up)
+    assert values["unit_solves_as_predicted"] is True and values["unit_solves_f10000"] > values["unit_solves_f1"] + 11
+    assert max(numbers(values["difference_theorem"])) < 1e-5 and values["screened_wrong"] == 0
+    # ones in 100 dimensions: the norms' ratio is n, not sqrt(n); 4.5 = the closed form of the sub-optimality, 9 of its bound
+    assert values["lemma_4_norm_ratio"] == 100 and abs(values["lemma_4_suboptimality"] - 4.5) < 1e-9
+    assert abs(values["lemma_4_corrected"] - 9) < 1e-9 and values["lemma_4_printed"] < values["lemma_4_suboptimality"]
+    assert values["g_beyond_lambda_max"] == 0 and values["g_zero_over_bound_small"] > 1 > values["g_zero_over_bound_large"]
+    assert values["lemma_3_smooth_rises"] > 0 and values["lemma_3_composite_rises"] < 1e-10
+
+
+def check_elimination(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert values["kappa"] == 0.2 and values["features"] == 896
+    for scale in ("theorem", "wide"):
+        assert numbers(values[f"wrong_{scale}"]) == [0] and numbers(values[f"second_pass_{scale}"]) == [0]
+        assert max(numbers(values[f"value_change_{scale}"])) < 1e-6
+        # a half of the columns that is certified leaves the fit, and with it the accuracy, as it was
+        if numbers(values[f"certified_columns_{scale}"])[0] > 50:
+            assert abs(numbers(values[f"head_{scale}_correlation_50"])[0] - numbers(values[f"head_{scale}_correlation_0"])[0]) < 2
+    assert values["dual_difference"] < 1e-5 and values["exactly_k"] is True
+    assert values["rule_wrong_1e-08"] >= values["rule_wrong_0.0001"]
+    assert numbers(values["refit_time_theorem_95"])[0] < 1
+
+
+def check_newsgroups(values, curves):
+    if not values:  # synthetic topics stand in for absent posts: nothing may be published for them
+        assert curves == {}
+        return
+    # in the uniform units .99 holds the network itself: the least-squares solution, with more parameters than the network
+    assert abs(numbers(values["drop_k0p99"])[0]) < 0.5 and numbers(values["match_1_k0p99"])[0] > 0.999 and numbers(values["sparsity_k0p99"])[0] < 0
+    assert 0 < numbers(values["sparsity_k0p02"])[0] < 100 and numbers(values["drop_k0p02"])[0] > numbers(values["drop_head_k0p02"])[0]
+    assert values["failed_rows"] == 0 and values["sparsity_falls_with_kappa"] is True
+    # states that feed themselves match and know nothing; strictly triangular feedback has none
+    assert values["scale_own_std_full"] > 50 > 1 > values["scale_own_std_strict_upper"] == 0
+    assert numbers(values["split_gap"])[0] > 2 and numbers(values["magnitude_retrained_drop_k0p02"])[0] < numbers(values["magnitude_drop_k0p02"])[0]
+    assert set(curves) >= {"tradeoff/sim", "tradeoff/lasso", "shares/0.02", "shares/dense"} and numbers(values["shares"]) == [0.2, 1.0]
+
+
+def check_perspective(values, curves):
+    if not values:  # synthetic topics stand in for absent posts: nothing may be published for them
+        assert curves == {}
+        return
+    # (5) as printed is ridge and has no zeros; with the cost of t, knee 1 is the l1 norm inside the ball; the library agrees with the conic solver
+    assert values["printed_is_ridge"] < 1e-8 and values["printed_ridge_distance"] < 1e-4 and values["printed_zeros"] == 0
+    assert values["knee_one_is_l1"] < 1e-8 and values["conic_difference_1"] < 1e-8 and values["conic_difference_small"] < 1e-8
+    assert values["same_support_theorem_perspective"] is True and values["same_support_uniform_perspective"] is True
+    assert values["same_support_theorem_perspective_0.2"] is False
+    assert values["sparsity_falls_with_samples_l1_w0p01"] is True and values["failed_theorem_perspective"] == 0
+    # ridge has as many weights as there are entries but for the zeros that the ball puts into A
+    assert numbers(values["max_sparsity_uniform_l2"])[0] < 0 < numbers(values["max_sparsity_uniform_l1"])[0]
+    assert set(curves) >= {"tradeoff/uniform/l1", "tradeoff/theorem/perspective_0.2", "shares/sparsity/l1/0.01"}
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
     "implicit_fashion": ([("seeds", "[7]"), ("dataset", "digits")], check_fashion),
+    "ch3_newsgroups": (
+        [("seeds", "[7]"), ("kappas", "[0.02, 5.0]"), ("shares", "[0.2, 1.0]")], check_newsgroups
+    ),
+    "ch3_perspective": (
+        [("seeds", "[7]"), ("weights", "[0.01, 0.1]"), ("knees", "[0.2]"), ("shares", "[0.1, 1.0]")], check_perspective
+    ),
+    "ch3_bisection": ([("seeds", "[7]"), ("kappas", "[0.1, 0.5]"), ("n_rows", "4"), ("eps", "0.02")], check_bisection),
+    "ch3_elimination": (
+        [("seeds", "[7]"), ("shares", "[0.0, 0.5, 0.95]"), ("samples", "600"), ("factor", "3.0"), ("kappa", "0.2"),
+         ("thresholds", "[1e-8, 1e-4]")], check_elimination,
+    ),  # fmt: skip
 }
 
 

@@ -76,6 +76,9 @@ def test_cost_column_is_that_of_the_committed_runs():
 
     for path in NOTEBOOKS.glob("*.ipynb"):
         content = load(RESULTS / f"{path.stem}.json")
+        if content is None:
+            assert re.search(rf"^\| `{path.stem}` \|.*\| no full run yet \|$", README, flags=re.MULTILINE), path.stem
+            continue
         row = re.search(rf"^\| `{path.stem}` \|.*\| (\d+) seeds, ([\d,]+) CPU s \|$", README, flags=re.MULTILINE)
         assert row, path.stem
         assert int(row[1]) == len(content["seeds"])

@@ -32,15 +32,15 @@ from reproduction.recipe import Recipe
 from reproduction.training import train
 
 PROFILES = {
-    "quick": {"seeds": (0,), "samples": 500, "rows": (32, 112, 448), "repeats": 3},
-    "full": {"seeds": (0, 1, 2), "samples": 500, "rows": (32, 112, 448, 1344), "repeats": 3},
+    "quick": {"seeds": (0,), "samples": 500, "rows": (16, 32, 80), "repeats": 1},
+    "full": {"seeds": (0, 1, 2), "samples": 500, "rows": (32, 112, 280), "repeats": 1},
 }
-KAPPA = 0.9
+KAPPA, BETA = 0.99, 0.5  # beta = lambda = .01 of the paper, in units of the rows
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSet:
-    """Rows in one ball: {"G", "C", "zz", "mask", "first"} as `solve_chunk` reads them, and the samples behind them."""
+    """Rows of the l1 problem, states in the ball: {"G", "C", "zz", "mask", "first"} as `solve_chunk` reads them, and the samples behind them."""
 
     arrays: dict[str, np.ndarray]
     M: np.ndarray
@@ -61,15 +61,16 @@ def row_set(found: States, count: int, seed: int) -> RowSet:
     more = max(0, count - Z.shape[1])
     mixing = stream(seed, "combinations of rows").standard_normal((Z.shape[1], more)) / np.sqrt(Z.shape[1])
     G, C, zz = gram(M, np.hstack([Z, Z @ mixing])[:, :count])
-    mask = np.ones(M.shape[1], dtype=bool)
-    mask[-1] = False
+    mask = np.zeros(M.shape[1], dtype=bool)
+    mask[: found.n_states] = True
     return RowSet({"G": G, "C": C, "zz": zz, "mask": mask, "first": np.zeros(count, dtype=np.int64)}, M)
 
 
-def run_rows(rows: RowSet, backend: str, *, workers: int, chunk: int = 16) -> tuple[np.ndarray, RunReport]:
-    """Weights (r, d) of the rows in the ball of radius .9, by one backend, and how the run went; Ray's own messages are kept back."""
+def run_rows(rows: RowSet, backend: str, *, workers: int, chunk: int = 16, beta: float = BETA) -> tuple[np.ndarray, RunReport]:
+    """Weights (r, d) of the rows by one backend, and how the run went; Ray's own messages are kept back."""
+    weights = {"beta": beta}
     solver = functools.partial(
-        solve_chunk, n_states=len(rows.arrays["zz"]), kappa=KAPPA, state={}, output={}, perspective=False, rtol=1e-6, atol=1e-9
+        solve_chunk, n_states=len(rows.arrays["zz"]), kappa=KAPPA, state=weights, output=weights, perspective=False, rtol=1e-6, atol=1e-9
     )
     with contextlib.redirect_stderr(io.StringIO()):
         results, report = map_chunks(
@@ -110,6 +111,11 @@ def compare_backends(
             for name, value in found.items():
                 out[backend][name].append(float(value))
     return out
+
+
+def chunk_costs(rows: RowSet, sizes: Sequence[int], beta: float) -> list[float]:
+    """Serial seconds of the same rows in chunks of several sizes: what is paid once a chunk shows as a fall."""
+    return [run_rows(rows, "serial", workers=1, chunk=size, beta=beta)[1].work_s for size in sizes]
 
 
 def available_cores(workers: int, *, megabytes: int = 24) -> float:
@@ -190,7 +196,8 @@ def pointer_check(n_c: int = 8) -> dict[str, float]:
 def epoch_against_fit(network: nn.Module, implicit, recipe: Recipe, images: Dataset, samples: int, *, seed: int) -> dict[str, float]:
     """CPU seconds of state-driven fits of a trained network and of one epoch of implicit differentiation, and what each reaches.
 
-    A first epoch on a few images and a first fit are run and thrown away: they import and compile. Of two runs the shorter counts.
+    A first epoch on a few images and a first fit are run and thrown away: they import and compile. Of two
+    runs the shorter counts, but for the long fit.
 
     Args:
         network: trained; its training is not part of the fits.
@@ -226,7 +233,7 @@ def epoch_against_fit(network: nn.Module, implicit, recipe: Recipe, images: Data
     out = {}
     whole = len(images.y_train)
     for name, work, count in (("epoch", epoch, whole), ("fit_small", fit, samples), ("fit_all", fit, whole)):
-        runs = [seconds(functools.partial(work, count)) for _ in range(2)]
+        runs = [seconds(functools.partial(work, count)) for _ in range(1 if name == "fit_all" else 2)]
         out[name] = min(time_used for time_used, _ in runs)
         model = runs[0][1]
         reached = accuracy_of(model, u, labels) if name == "epoch" else float((model.predict(u).argmax(axis=1) == labels).mean())

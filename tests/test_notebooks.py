@@ -171,10 +171,47 @@ def check_perspective(values, curves):
     assert set(curves) >= {"tradeoff/uniform/l1", "tradeoff/theorem/perspective_0.1", "shares/sparsity/l1/0.01"}
 
 
+def check_sim_fashion(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert numbers(values["scale_weights"]) == [0.8, 4.0] and numbers(values["trivial_samples"]) == [300]
+    # fewer samples than pixels: inputs explain the states; exact rows run as the network; the division is harmless without biases only
+    assert numbers(values["trivial_rank"]) == [300] and numbers(values["trivial_residual"])[0] < 1e-6
+    assert numbers(values["exact_output"])[0] < 1e-6 and numbers(values["exact_agree"]) == [100] and values["joint_difference"] < 1e-6
+    assert numbers(values["scaling_agree_bias_free"]) == [100] and numbers(values["scaling_agree"])[0] < 90
+    assert values["count_rank"] == values["count_equations"] == 42 and values["count_printed"] == 54
+    assert values["failed_rows"] == 0 and values["row_norm_max"] <= 0.99 + 1e-6 and values["t2_sparser_with_fewer"] is True
+    # ridge has no zeros but those of the ball, knee 1 nearly the support of l1, random signs do nothing
+    assert numbers(values["l2_sparsity"])[0] < 0 and all(abs(ratio - 1) < 0.2 for ratio in numbers(values["perspective_nnz_over_l1"]))
+    assert abs(numbers(values["teacher_random"])[0] - numbers(values["teacher_clean"])[0]) < 2
+    assert numbers(values["teacher_at_0.008"])[0] < numbers(values["teacher_clean"])[0]
+    for scale in ("theorem", "std", "uniform"):
+        assert numbers(values[f"scale_{scale}_strict_upper_weak_own"]) == [0]
+    assert set(curves) >= {"attack/l1", "attack/magnitude", "attack/lasso", "scale/uniform"}
+
+
+def check_scaling(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert numbers(values["row_counts"]) == [8, 20] and values["workers"] == 1
+    assert all(values[f"equal_{backend}"] is True for backend in ("serial", "threads", "processes"))
+    assert set(curves) == {"rows/serial", "rows/threads", "rows/processes"} and len(numbers(curves["rows/serial"][0])) == 2
+    # two chunks of samples against one copy of the Gram data; the printed count is short by a pointer and a bit
+    assert values["bytes_every_chunk"] == 2 * values["bytes_samples"] and values["bytes_shared"] > 8 * 897**2
+    assert numbers(values["bits_needed"])[0] > numbers(values["bits_printed"])[0] and values["printed_pointer_bits"] == 0
+    assert numbers(values["accuracy_fit_all"])[0] > 70 and values["order_as_printed"] is False
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
     "implicit_fashion": ([("seeds", "[7]"), ("dataset", "digits")], check_fashion),
+    "ch3_sim_fashion": ([("seeds", "[7]"), ("weights", "[0.8, 2.0, 4.0]"), ("samples", "300")], check_sim_fashion),
+    # Ray's start alone takes ten seconds or more; tests/test_backends.py compares its weights with the serial ones.
+    "ch3_scaling": (
+        [("seeds", "[7]"), ("rows", "[8, 20]"), ("workers", "1"), ("backends", '["serial", "threads", "processes"]')],
+        check_scaling,
+    ),
     "ch3_newsgroups": (
         [("seeds", "[7]"), ("kappas", "[0.01, 0.5]"), ("shares", "[0.2, 1.0]"), ("corpus", "topics")], check_newsgroups
     ),

@@ -161,6 +161,14 @@ def test_bad_specifications_are_named(spec, error, match):
         resolve_activation(spec, 4)
 
 
+def test_a_size_that_equals_a_known_one_is_checked_all_the_same():
+    """4.0 == 4 and True == 1: a cache of maps must not answer for them."""
+    assert resolve_activation([("relu", 3), ("tanh", 1)], 4).n == 4
+    for size in (True, 1.0):
+        with pytest.raises(TypeError, match="must be an int"):
+            resolve_activation([("relu", 3), ("tanh", size)], 4)
+
+
 def test_bad_arrays_are_named():
     act = resolve_activation("relu", 4)
     with pytest.raises(ValueError, match=r"\(2, 3\)"):

@@ -39,6 +39,13 @@ def test_closure_follows_imports_inside_functions_and_relative_ones(package):
     assert ck.import_closure(["pkg.a"]) == ["pkg", "pkg.a", "pkg.sub", "pkg.sub.b"]
 
 
+def test_lazy_init_is_no_part_of_a_closure(package):
+    """A name added to a lazy package changes no result."""
+    (package / "user.py").write_text("from pkg.lazy.thing import Thing\n")
+    closure = ck.import_closure(["pkg.user"])
+    assert "pkg.lazy.thing" in closure and "pkg.lazy" not in closure
+
+
 def test_lazy_package_counts_only_when_an_attribute_is_taken(package):
     assert "pkg.lazy.thing" in ck.imported_modules("from pkg.lazy import Thing")
     assert "pkg.lazy.thing" in ck.imported_modules("import pkg.lazy")

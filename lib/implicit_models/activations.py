@@ -316,4 +316,6 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
         hash(parts)
     except TypeError:  # a list or an array among them: past the cache, to the check that names it
         return _resolve.__wrapped__(parts, n)
+    if any(type(size) is not int for _, size in parts):
+        return _resolve.__wrapped__(parts, n)  # 4.0 and True equal an int, and would be given the cached map of that int
     return _resolve(parts, n)

@@ -92,7 +92,7 @@ def _direct(name: str, _stamp: int) -> frozenset[str]:
 def import_closure(modules: Iterable[str]) -> list[str]:
     """First-party modules reachable from the given ones, themselves and their parent packages included.
 
-    A lazy package `__init__` counts as a file, not as an import of all that it could load.
+    A lazy package `__init__` does not count: all it does is to name modules, and those that are loaded count themselves.
 
     Raises:
         ModuleNotFoundError: when a given name is no first-party module.
@@ -113,7 +113,7 @@ def import_closure(modules: Iterable[str]) -> list[str]:
         parent = name.rpartition(".")[0]
         if parent and module_file(parent):
             todo.append(parent)
-    return sorted(seen)
+    return sorted(name for name in seen if not lazy_targets(name))
 
 
 def code_text(source: str) -> str:

@@ -1,0 +1,121 @@
+"""Sets of inputs: boxes |u - u0| <= sigma, and boxes of which at most k coordinates move.
+
+Both are symmetric around their centre, so that a linear functional has
+
+    sup v'(u - u0) = sigma'|v|  (box),        s_k(sigma . |v|), the sum of the k largest entries  (at most k coordinates).
+
+A radius may be zero, as that of a bias coordinate is. Clipping to a range of inputs, where it is asked for, shortens a box on one side:
+its centre then differs from the sample. Source: Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """A set for every sample: centre (N, p), radius (p,) or (N, p), card (None, or how many coordinates may move)."""
+
+    centre: Float[np.ndarray, "N p"]
+    radius: Float[np.ndarray, "*N p"]
+    card: int | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether one radius serves all samples: products with it are then made once."""
+        return self.radius.ndim == 1
+
+    @property
+    def lower(self) -> Float[np.ndarray, "N p"]:
+        return self.centre - self.radius
+
+    @property
+    def upper(self) -> Float[np.ndarray, "N p"]:
+        return self.centre + self.radius
+
+    def support(self, V: Any) -> Float[np.ndarray, "*N k"]:
+        """sup of v'(u - centre) for every row v of V (k, p), dense or CSR: (k,) for a shared radius, else (N, k)."""
+        if self.card is None:
+            return self.radius @ abs(V).T
+        V = np.abs(V.toarray() if sp.issparse(V) else V)
+        if self.shared:
+            return _largest(V * self.radius, self.card)
+        return np.stack([_largest(V * radius, self.card) for radius in self.radius])
+
+    def support_each(self, V: Float[np.ndarray, "N k p"]) -> Float[np.ndarray, "N k"]:
+        """The same for rows of every sample's own, V (N, k, p)."""
+        scaled = np.abs(V) * (self.radius if self.shared else self.radius[:, None, :])
+        return scaled.sum(axis=-1) if self.card is None else _largest(scaled, self.card)
+
+    def take(self, samples: Any) -> Uncertainty:
+        """The sets of some samples."""
+        return Uncertainty(self.centre[samples], self.radius if self.shared else self.radius[samples], self.card)
+
+    def contains(self, U: Float[np.ndarray, "N p"], slack: float = 0.0) -> np.ndarray:
+        """(N,) whether each row of U lies in its set."""
+        moved = np.abs(U - self.centre)
+        inside = np.all(moved <= self.radius + slack, axis=1)
+        return inside if self.card is None else inside & ((moved > slack).sum(axis=1) <= self.card)
+
+
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    if k == 0:
+        return np.zeros(values.shape[:-1])
+    if k >= values.shape[-1]:
+        return values.sum(axis=-1)
+    return np.partition(values, -k, axis=-1)[..., -k:].sum(axis=-1)
+
+
+def uncertainty(
+    U: Any, *, eps: float | None = None, sigma: Any = None, card: int | None = None, clip: tuple[float, float] | None = None
+) -> Uncertainty:
+    """The sets around the rows of U.
+
+    Args:
+        U: (N, p) samples, torch or NumPy. A row with NaN keeps it: its bounds are NaN, those of the others are as without it.
+        eps: one radius for all coordinates; or sigma: (p,) or (N, p). One of the two.
+        card: at most so many coordinates move; None for all.
+        clip: (low, high) range of inputs that the set is cut to; None, the default, for none. Not with `card`, whose set is then not
+            symmetric in the coordinates that move.
+    Raises: ValueError naming the shape, value or sample that does not fit.
+    Source: Tsai thesis (2024), (4.1), (4.2).
+    """
+    U = np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
+    if U.ndim != 2 or not U.shape[1]:
+        raise ValueError(f"U must have shape (N, p), got {U.shape}")
+    if (eps is None) == (sigma is None):
+        raise ValueError(f"give one of eps and sigma, got eps={eps!r} and sigma={'None' if sigma is None else 'an array'}")
+    N, p = U.shape
+    sigma = np.asarray(sigma.detach().cpu() if isinstance(sigma, torch.Tensor) else eps if sigma is None else sigma, dtype=np.float64)
+    if sigma.ndim == 0:
+        sigma = np.full(p, float(sigma))
+    if sigma.shape not in ((p,), (N, p)):
+        raise ValueError(f"sigma must have shape ({p},) or ({N}, {p}), got {sigma.shape}")
+    wrong = np.argwhere(~(np.isfinite(sigma) & (sigma >= 0)))
+    if wrong.size:
+        where = tuple(int(i) for i in wrong[0])
+        raise ValueError(f"a radius must be a finite number that is not negative, got {sigma[where]} at index {where}")
+    if card is not None:
+        if isinstance(card, bool) or not isinstance(card, (int, np.integer)) or not 0 <= card <= p:
+            raise ValueError(f"card must be an int between 0 and p = {p}, got {card!r}")
+        if clip is not None:
+            raise ValueError(f"clip={clip} and card={card} do not go together: clip the samples' radii yourself")
+        return Uncertainty(U, sigma, int(card))
+    if clip is None:
+        return Uncertainty(U, sigma)
+    low, high = clip
+    if not low < high:
+        raise ValueError(f"clip must be (low, high) with low < high, got {clip}")
+    outside = np.argwhere((U < low) | (U > high))
+    if outside.size:
+        i, j = (int(k) for k in outside[0])
+        raise ValueError(f"sample {i} is outside the clip range {clip}: U[{i}, {j}] = {U[i, j]:.6g}")
+    lower, upper = np.maximum(U - sigma, low), np.minimum(U + sigma, high)
+    return Uncertainty(0.5 * (lower + upper), 0.5 * (upper - lower))

@@ -4,7 +4,9 @@ Every generator takes one `seed` and returns a `Dataset`; same seed, same arrays
 package imports none of the generators; each is loaded when first named.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 
 _HOME = {
     "Dataset": "data_gen.dataset",
@@ -15,9 +17,21 @@ _HOME = {
     "fashion_mnist": "data_gen.vision",
     "mnist": "data_gen.vision",
     "digits": "data_gen.vision",
+    "newsgroups": "data_gen.newsgroups",
 }
 
 __all__ = sorted(_HOME)
+
+
+class _Package(ModuleType):
+    """`newsgroups` is a function and a module; an import of the module would put it in the function's place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str):

@@ -6,6 +6,8 @@ A public name is resolved on first use (PEP 562).
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from implicit_models.sim.kernel_cache import drop_stale
@@ -32,6 +34,17 @@ _ORIGIN = {
 }
 
 __all__ = list(_ORIGIN)
+
+
+class _Package(ModuleType):
+    """`gram` and `states` are functions and modules; an import of the module would put it in the function's place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _ORIGIN and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,35 @@
+"""A public name stays what it is after every submodule of its package has been imported."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+PACKAGES = ["implicit_models", "implicit_models.equilibrium", "implicit_models.sim", "data_gen"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_submodule_hides_a_public_name(package):
+    code = f"""
+import importlib, pkgutil, {package} as package
+for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    if not found.name.endswith(("compile_kernels", "__main__")):
+        importlib.import_module(found.name)
+from types import ModuleType
+hidden = [name for name in package.__all__ if isinstance(getattr(package, name), ModuleType)]
+assert package.__all__ and not hidden, hidden
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_resolves(package):
+    found = importlib.import_module(package)
+    assert all(getattr(found, name) is not None for name in found.__all__)
+    assert not [name for name in found.__all__ if isinstance(getattr(found, name), ModuleType)]
+    with pytest.raises(AttributeError, match="no_such_name"):
+        found.no_such_name  # noqa: B018

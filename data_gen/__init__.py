@@ -17,7 +17,7 @@ _HOME = {
     "fashion_mnist": "data_gen.vision",
     "mnist": "data_gen.vision",
     "digits": "data_gen.vision",
-    "newsgroups": "data_gen.newsgroups",
+    "newsgroups": "data_gen.text",
 }
 
 __all__ = sorted(_HOME)

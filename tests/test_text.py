@@ -1,5 +1,6 @@
 """20 Newsgroups: resolution and checks of every source on toy files, facts and features of the real posts."""
 
+import importlib
 import io
 import pickle
 import tarfile
@@ -8,10 +9,11 @@ import zlib
 import numpy as np
 import pytest
 
-from data_gen import newsgroups as source
 from data_gen import text
 from data_gen.dataset import DatasetUnavailable
 from data_gen.trimming import trim
+
+source = importlib.import_module("data_gen.newsgroups")  # the package's own name of that kind is the function
 
 GROUPS = ("alt.one", "rec.two", "sci.three")
 WORDS = {"alt.one": "apple banana cherry", "rec.two": "ball goal team", "sci.three": "atom orbit energy"}

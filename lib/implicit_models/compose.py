@@ -1,0 +1,173 @@
+"""Implicit models made of others and of feed-forward networks.
+
+    cascade     y = g(f(u))            A = [A_g, B_g C_f; 0, A_f], states of g first
+    parallel    y = (f(u_1), g(u_2))   A = [A_g, 0; 0, A_f]; one input for both if asked for
+    add         y = f(u) + g(u)
+
+A is block triangular, so that lambda_PF of the whole is the largest of the parts', and the whole is well-posed when the parts are. A
+feed-forward network has a strictly upper triangular A: substitution solves it, which is its forward pass.
+
+Source: Tsai thesis (2024), section 2.4 (composition rules), section 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from implicit_models.compose_network import Assembly, Value, _implicit, add as _sum, assemble, differing_node
+from implicit_models.matrices import csr_tensor
+from implicit_models.model import ImplicitModel, checked_size
+
+__all__ = ["add", "cascade", "from_network", "parallel"]
+
+_TOL = 1e-10  # of the comparison with the network in float64, relative to outputs of size 1 and more
+_SAMPLES = 8
+
+
+def from_network(network: nn.Module, input_shape: int | tuple[int, ...] | None = None, *, dtype: torch.dtype | None = None, **settings: Any) -> ImplicitModel:
+    """Implicit model of a feed-forward network in evaluation mode, with sparse constant matrices.
+
+    Mathematics: x = (x_L, ..., x_1), A strictly upper triangular with the blocks W_{L-1}, ..., W_1, B and C with W_0 and W_L; biases
+    are b and d. Linear maps that follow each other are multiplied. The outputs are compared with the network's on random inputs, in float64.
+
+    Args:
+        network: Linear, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, Dropout, Identity and implicit models, nested in any module whose forward
+            torch.fx traces; sums of branches.
+        input_shape: features of a sample, or its shape without the batch, such as (1, 28, 28), flattened row by row; None reads it from the
+            first linear layer.
+        dtype: of the matrices; the network's own if None.
+        settings: of the solver, see `ImplicitModel.from_matrices`.
+    Returns: model with CSR buffers A (n, n), B (n, p), C (q, n), D (q, p) or None without a path past all activations; b (n,), d (q,).
+    Raises: TypeError naming the module that has no conversion and its path; ValueError for shapes that do not fit, for parameters that are
+        not finite, or if the model and the network differ, naming the first module that does.
+    Source: Tsai thesis (2024), (2.9), (2.10).
+    """
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"expected a torch module, got {type(network).__name__}")
+    own = next((t.dtype for t in (*network.parameters(), *network.buffers()) if t.is_floating_point()), torch.get_default_dtype())
+    shape = _shape(network, input_shape)
+    for name, t in (*network.named_parameters(), *network.named_buffers()):
+        if t.is_floating_point() and t.layout is torch.strided and not bool(torch.isfinite(t).all()):
+            raise ValueError(f"{name} has values that are not finite: {int((~torch.isfinite(t)).sum())} of {t.numel()}")
+    reference = copy.deepcopy(network).cpu().double().eval()
+    assembly, value, traced, values = assemble(reference, shape)
+    A, B, C, D, b, d, activation = assembly.matrices(value)
+    if len(value.shape) != 1:
+        raise ValueError(f"the network's output must be a vector, got shape {value.shape}: end it with Flatten")
+    exact = _model(A, B, C, D, b, d, activation, torch.float64, dense=False, settings={"tol": 1e-13, "max_iter": 5000})
+    _compare(network, reference, exact, assembly, shape, traced, values)
+    return _model(A, B, C, D, b, d, activation, dtype or own, dense=False, settings=settings).requires_grad_(False)
+
+
+def _compare(network, reference, exact, assembly, shape, traced, values) -> None:
+    u = torch.randn(_SAMPLES, assembly.p, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with torch.no_grad():
+        y, mine = reference(u.reshape(_SAMPLES, *shape)), exact(u)
+    if y.shape != mine.shape:
+        raise ValueError(f"{type(network).__name__} returns shape {tuple(y.shape)} for {_SAMPLES} samples, its model {tuple(mine.shape)}")
+    error = float((y - mine).abs().max() / y.abs().max().clamp_min(1)) if y.numel() else 0.0
+    feedback = any(isinstance(m, ImplicitModel) for m in reference.modules())
+    tol = 1e-5 if feedback else _TOL  # an implicit part is solved to its own tolerance
+    if not error <= tol:
+        where = None if feedback or traced is None else differing_node(traced, values, assembly, u.numpy(), shape, tol)
+        raise ValueError(
+            f"the model differs from {type(network).__name__} by {error:.3g} on random inputs"
+            + (f", first at {where}: its forward does more than its type says" if where else "")
+        )
+
+
+def _shape(network: nn.Module, input_shape: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    if input_shape is None:
+        first = next((m for m in network.modules() if isinstance(m, (nn.Linear, ImplicitModel))), None)
+        if first is None:
+            raise ValueError("input_shape is needed: the network has no linear layer to read it from")
+        return (first.in_features,)
+    sizes = tuple(input_shape) if isinstance(input_shape, (tuple, list, torch.Size)) else (input_shape,)
+    return tuple(checked_size("input_shape", k) for k in sizes)
+
+
+def _model(A, B, C, D, b, d, activation, dtype, *, dense, settings) -> ImplicitModel:
+    def cast(M: sp.csr_array) -> torch.Tensor:
+        M.sum_duplicates()  # and sorts the indices, which torch asks for
+        return torch.from_numpy(M.toarray()).to(dtype) if dense else csr_tensor(M, dtype, torch.device("cpu"))
+
+    vector = lambda v: torch.from_numpy(v).to(dtype) if v.any() else None  # noqa: E731
+    return ImplicitModel.from_matrices(
+        cast(A), cast(B), cast(C), cast(D) if D.nnz else None, activation, b=vector(b), d=vector(d), **settings
+    )
+
+
+def cascade(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
+    """The model u -> g(f(u)).
+
+    Mathematics: x = (x_g, x_f), A = [A_g, B_g C_f; 0, A_f], B = [B_g D_f; B_f], C = [C_g, D_g C_f], D = D_g D_f, and the biases that
+    follow. Its certificate holds when those of f and g do: (s_g, t s_f) proves it for every small t > 0.
+
+    Args: f, g: models, or networks that `from_network` reads; g has as many inputs as f outputs. settings: of the solver.
+    Returns: model with copies of the matrices, sparse if one of the parts is sparse.
+    Raises: ValueError for sizes that do not fit; TypeError for parts of different dtypes.
+    Source: Tsai thesis (2024), section 2.4.
+    """
+    f, g = _parts(f, g)
+    if g.in_features != f.out_features:
+        raise ValueError(f"g reads {g.in_features} features, but f has {f.out_features} outputs")
+    assembly = Assembly(f.in_features)
+    return _finish(assembly, _implicit(assembly, g, _implicit(assembly, f, assembly.input((f.in_features,)))), f, g, settings)
+
+
+def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, **settings: Any) -> ImplicitModel:
+    """The model (u_1, u_2) -> (f(u_1), g(u_2)), or u -> (f(u), g(u)) with a shared input.
+
+    Mathematics: A = diag(A_g, A_f); lambda_PF is the larger of the two.
+
+    Args: f, g: models, or networks that `from_network` reads. shared_input: both read the same u. settings: of the solver.
+    Raises: ValueError if inputs that are shared differ in number; TypeError for parts of different dtypes.
+    Source: Tsai thesis (2024), section 2.4.
+    """
+    f, g = _parts(f, g)
+    assembly, (u, v) = _inputs(f, g, shared_input)
+    one, two = _implicit(assembly, f, u), _implicit(assembly, g, v)
+    q, r = f.out_features, g.out_features
+    top, bottom = sp.eye_array(q + r, q, format="csr"), sp.eye_array(q + r, r, k=-q, format="csr")
+    return _finish(assembly, _sum(one.map(top, None, (q + r,)), two.map(bottom, None, (q + r,))), f, g, settings)
+
+
+def add(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
+    """The model u -> f(u) + g(u); arguments and errors are those of `parallel`, and the outputs must be as many."""
+    f, g = _parts(f, g)
+    if f.out_features != g.out_features:
+        raise ValueError(f"f has {f.out_features} outputs, g has {g.out_features}: they cannot be added")
+    assembly, (u, v) = _inputs(f, g, True)
+    return _finish(assembly, _sum(_implicit(assembly, f, u), _implicit(assembly, g, v)), f, g, settings)
+
+
+def _parts(f: Any, g: Any) -> tuple[ImplicitModel, ImplicitModel]:
+    f, g = (m if isinstance(m, ImplicitModel) else from_network(m) for m in (f, g))
+    if f.A.dtype != g.A.dtype:
+        raise TypeError(f"f is {f.A.dtype}, but g is {g.A.dtype}")
+    return f, g
+
+
+def _inputs(f: ImplicitModel, g: ImplicitModel, shared: bool) -> tuple[Assembly, tuple[Value, Value]]:
+    p, r = f.in_features, g.in_features
+    if shared:
+        if p != r:
+            raise ValueError(f"f reads {p} features, g reads {r}: they cannot share an input")
+        assembly = Assembly(p)
+        return assembly, (assembly.input((p,)), assembly.input((p,)))
+    assembly = Assembly(p + r)
+    whole = assembly.input((p + r,))
+    take = sp.eye_array(p, p + r, format="csr"), sp.eye_array(r, p + r, k=p, format="csr")
+    return assembly, (whole.map(take[0], None, (p,)), whole.map(take[1], None, (r,)))
+
+
+def _finish(assembly: Assembly, value: Value, f: ImplicitModel, g: ImplicitModel, settings: dict[str, Any]) -> ImplicitModel:
+    dense = all(M is None or M.layout is torch.strided for m in (f, g) for M in (m.A, m.B, m.C, m.D))
+    return _model(*assembly.matrices(value), f.A.dtype, dense=dense, settings=settings)

@@ -1,0 +1,151 @@
+"""`bounds`: one entrance to all bounds of an implicit model, with what a checker needs to prove them again.
+
+    norm, box, comparison, metzler    around the state of the centre (box.py)
+    interval                          the interval fixed point (interval.py)
+    dual                              implicit CROWN with refined pre-activations and ascent (dual.py), intersected with the interval
+    lp                                linear programmes, the displayed and corrected ones (lp.py)
+
+Every method takes a batch; a sample that fails leaves the others as they are without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from implicit_models.robustness.box import METHODS as BOX_METHODS
+from implicit_models.robustness.box import state_box
+from implicit_models.robustness.checker import BoundsCertificate
+from implicit_models.robustness.input_sets import Uncertainty, uncertainty
+from implicit_models.robustness.interval import state_interval
+from implicit_models.robustness.problem import Problem, problem
+from implicit_models.robustness.specification import Specification, specification
+
+METHODS = (*BOX_METHODS, "interval", "dual", "lp")
+RELAXATIONS = ("displayed", "theorem7", "triangle")
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Bounds of a batch: xl <= x <= xh, zl <= z <= zh (N, n), lb <= spec y <= ub (N, k) for every u of each set.
+
+    status (N,): "ok", "not_finite" (the sample is not) or "failed" (its bound could not be verified); bounds of the last two are NaN.
+    cert: the `BoundsCertificate` that `check` verifies.
+    """
+
+    xl: Float[np.ndarray, "N n"]
+    xh: Float[np.ndarray, "N n"]
+    zl: Float[np.ndarray, "N n"]
+    zh: Float[np.ndarray, "N n"]
+    lb: Float[np.ndarray, "N k"]
+    ub: Float[np.ndarray, "N k"]
+    status: Shaped[np.ndarray, " N"]
+    cert: BoundsCertificate
+
+
+def bounds(
+    model: Any,
+    U: Any,
+    *,
+    eps: float | None = None,
+    sigma: Any = None,
+    card: int | None = None,
+    clip: tuple[float, float] | None = None,
+    method: str = "dual",
+    relaxation: str = "triangle",
+    passes: int = 3,
+    ascent_steps: int | None = None,
+    sides: str = "both",
+    spec: Any = None,
+) -> Bounds:
+    """Bounds of states, pre-activations and linear functionals of the outputs over sets of inputs.
+
+    Args:
+        model: `ImplicitModel` (a feed-forward network through `compose.from_network`) or `Problem`.
+        U: (N, p) centres, torch or NumPy. eps: radius of every input; or sigma: (p,) or (N, p) radii.
+        card: at most so many inputs move. clip: (low, high) range the set is cut to, None for none.
+        method: "norm" | "box" | "comparison" | "metzler" | "interval" | "dual" | "lp".
+        relaxation: of "lp": "displayed" | "theorem7" | "triangle".
+        passes: of "dual" and the triangle LP: refinements of the pre-activation bounds. ascent_steps: of "dual": Newton steps of the ascent, None
+            for its default, 0 for none.
+        sides: "both" | "lower" (of "dual" and "lp": ub is that of the interval; certification needs no other).
+        spec: (k, q) or (N, k, q) weights of the outputs (see `margins`); None for the outputs themselves.
+    Returns: `Bounds`, float64.
+    Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit.
+    Source: Tsai thesis (2024), section 4.2.
+    """
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+    if relaxation not in RELAXATIONS:
+        raise ValueError(f"unknown relaxation {relaxation!r}; choose one of {', '.join(RELAXATIONS)}")
+    if sides not in ("both", "lower"):
+        raise ValueError(f"sides must be 'both' or 'lower', got {sides!r}")
+    if isinstance(passes, bool) or not isinstance(passes, (int, np.integer)) or passes < 0:
+        raise ValueError(f"passes must be a non-negative int, got {passes!r}")
+    task = problem(model)
+    inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
+    functionals = specification(task, inputs, spec)
+    task.certificate  # raises where the model has none
+    if method in BOX_METHODS:
+        return _box(task, inputs, functionals, method)
+    if method == "lp" and relaxation != "triangle":
+        return _linear_programme(task, inputs, functionals, relaxation, _box(task, inputs, functionals, _tightest_box(task)), sides)
+    start = _interval(task, inputs, functionals)
+    if method == "interval":
+        return start
+    from implicit_models.robustness.dual import dual_bounds
+
+    if method == "dual":
+        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps, sides=sides)
+    refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
+    return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
+
+
+def _tightest_box(task: Problem) -> str:
+    return "box" if task.certificate.kind == "pf" else "metzler"
+
+
+def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
+    """(N,) "not_finite" where the centre is not, "failed" where a bound is not, else "ok"."""
+    finite = np.isfinite(inputs.centre).all(axis=1)
+    proved = np.ones(len(finite), dtype=bool)
+    for array in arrays:
+        proved &= np.isfinite(array).all(axis=1)
+    return np.where(finite, np.where(proved, "ok", "failed"), "not_finite")
+
+
+def finished(task: Problem, inputs: Uncertainty, functionals: Specification, status: np.ndarray, method: str, fields: dict, **evidence: Any) -> Bounds:
+    """`Bounds` with its certificate; rows that are not "ok" become NaN."""
+    bad = status != "ok"
+    if bad.any():
+        fields = {name: np.where(bad[:, None], np.nan, value) for name, value in fields.items()}
+    cert = BoundsCertificate.of(task, inputs, method=method, spec=_spec(functionals), status=status, **fields, **evidence)
+    return Bounds(**fields, status=status, cert=cert)
+
+
+def _spec(functionals: Specification) -> np.ndarray:
+    return np.eye(functionals.problem.q) if functionals.matrix is None else functionals.matrix
+
+
+def _box(task: Problem, inputs: Uncertainty, functionals: Specification, method: str) -> Bounds:
+    box = state_box(task, inputs, method)
+    lb, ub = functionals.over_states(box.x0, box.sigma)
+    fields = {"xl": box.x0 - box.sigma, "xh": box.x0 + box.sigma, "zl": box.z0 - box.spread, "zh": box.z0 + box.spread, "lb": lb, "ub": ub}
+    return finished(task, inputs, functionals, statuses(inputs, *fields.values()), method, fields, x0=box.x0, sigma=box.sigma)
+
+
+def _interval(task: Problem, inputs: Uncertainty, functionals: Specification) -> Bounds:
+    found = state_interval(task, inputs)
+    lb, ub = functionals.over_states(0.5 * (found.l + found.h), 0.5 * (found.h - found.l))
+    fields = {"xl": found.l, "xh": found.h, "zl": found.zl, "zh": found.zh, "lb": lb, "ub": ub}
+    evidence = {"il": found.l, "ih": found.h, "zl0": found.zl, "zh0": found.zh}
+    return finished(task, inputs, functionals, statuses(inputs, *fields.values()), "interval", fields, **evidence)
+
+
+def _linear_programme(task: Problem, inputs: Uncertainty, functionals: Specification, relaxation: str, start: Bounds, sides: str) -> Bounds:
+    from implicit_models.robustness.lp import lp_bounds
+
+    return lp_bounds(task, inputs, functionals.matrix, relaxation=relaxation, start=start, sides=sides)

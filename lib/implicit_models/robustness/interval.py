@@ -1,0 +1,170 @@
+"""The interval fixed point: the tightest box that one application of x = phi(A x + B u + b) maps into itself.
+
+With centre m = (l + h)/2 and radius w = (h - l)/2 of the states, c = B u0 + b and r_i = sup |B_i (u - u0)|,
+
+    zl, zh = A m + c -/+ (|A| w + r),    l, h = phi(zl), phi(zh).
+
+For non-decreasing maps (l, h) is the equilibrium of a model with twice the states, feedback [A+, A-; A-, A+] and the comparison matrix of A, so that
+it is solved by the same kernels. A_ii acts on the own end of each state, as z_i = rest_i + A_ii phi(z_i) has one solution, which grows with rest_i: this is
+what makes A_ii < -1 welcome and is tighter than interval arithmetic wherever A_ii < 0. The solution is made sound by a verified
+inclusion: with s >= M s + 1, (l - t s, h + t s) is mapped into itself once t exceeds what the residual and its rounding need. It lies inside the box of `box`,
+and equals interval bound propagation on feed-forward networks. Softmax and max-pool blocks iterate from that box.
+
+Source: Tsai thesis (2024), section 4.2, has the box only; interval fixed points: Wei & Kolter, ICLR 2022; Jafarpour et al., L4DC 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from jaxtyping import Float
+
+from implicit_models.activations import Activation
+from implicit_models.equilibrium.solve import solve_equilibrium
+from implicit_models.robustness.box import input_reach, state_box, with_signed_diagonal
+from implicit_models.robustness.input_sets import Uncertainty
+from implicit_models.robustness.problem import Problem, _torch
+from implicit_models.robustness.specification import EPS, row_product
+
+_TOL, _MAX_ITER = 1e-11, 2000
+_BLOCK_SWEEPS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class StateInterval:
+    """l <= x <= h and zl <= z <= zh for every u of the set, (N, n); NaN for samples that are not finite, infinite where unverified.
+    """
+
+    l: Float[np.ndarray, "N n"]  # noqa: E741
+    h: Float[np.ndarray, "N n"]
+    zl: Float[np.ndarray, "N n"]
+    zh: Float[np.ndarray, "N n"]
+
+
+def doubled(problem: Problem) -> tuple[object, Activation]:
+    """Feedback [A+, A-; A-, A+] of the states (l, h), A_ii on their own end, with its activation."""
+    A, act = problem.A, problem.activation
+    diagonal = A.diagonal()
+    if sp.issparse(A):
+        off = (A - sp.diags_array(diagonal)).tocsr()
+        own, other = (off.maximum(0) + sp.diags_array(diagonal)).tocsr(), off.minimum(0).tocsr()
+        W = sp.block_array([[own, other], [other, own]], format="csr")
+        W.eliminate_zeros()
+    else:
+        off = A - np.diag(diagonal)
+        own, other = np.maximum(off, 0) + np.diag(diagonal), np.minimum(off, 0)
+        W = np.block([[own, other], [other, own]])
+    n = act.n
+    shifted = [type(s)(s.name, s.slope, s.start + n, s.stop + n, s.block) for s in act.segments]
+    return W, Activation([*act.segments, *shifted]) if len(act.segments) > 1 else _one_map(act)
+
+
+def _one_map(act: Activation) -> Activation:
+    s = act.segments[0]
+    return Activation([type(s)(s.name, s.slope, 0, 2 * s.stop, s.block)])
+
+
+def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
+    """Interval bounds of states and pre-activations, verified.
+
+    Source: interval fixed points, Wei & Kolter (2022) and Jafarpour et al. (2022); compare Tsai thesis (2024), Theorem 6.
+    """
+    signed = with_signed_diagonal(problem)
+    n, act, A = problem.n, problem.activation, problem.A
+    c = row_product(inputs.centre, problem.B, problem.b)
+    reach = input_reach(problem, inputs)
+    weight = np.asarray(abs(problem.B).sum(axis=1)).ravel()
+    size = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * weight + np.abs(problem.b) + reach
+    rounding = 4 * (n + problem.p + 10) * EPS
+    finite = np.isfinite(c).all(axis=1)
+    if act.componentwise:
+        W, both = doubled(problem)
+        ends = np.concatenate([c - reach, c + reach], axis=1)
+        found = solve_equilibrium(_torch(W), torch.from_numpy(ends), both, tol=_TOL, max_iter=_MAX_ITER, on_failure="ignore").x.numpy()
+        l, h = found[:, :n], found[:, n:]  # noqa: E741
+        l, h = np.minimum(l, h), np.maximum(l, h)  # noqa: E741
+    else:
+        l, h = _from_the_box(problem, inputs, c, reach)  # noqa: E741
+    # how far F leaves (l, h), the rounding of that evaluation included
+    diagonal = A.diagonal() if act.componentwise else np.zeros(n)
+    rest, magnitude = _rest(A, diagonal, c, reach, l, h)
+    zl, zh = _roots(act, diagonal, rest[0]), _roots(act, diagonal, rest[1])
+    slack = rounding * (magnitude + size + np.maximum(np.abs(l), np.abs(h)))
+    loop = 1 + act.lipschitz * np.maximum(0.0, -diagonal)
+    with np.errstate(invalid="ignore"):
+        Fl, Fh = _image(act, zl, zh)
+        leaves = np.maximum(np.maximum(l - Fl, Fh - h), 0.0) + 3 * slack
+        t = (leaves * loop).max(axis=1, initial=0.0)[:, None] * (1 + 1e-6)
+        s = (signed if act.componentwise else problem).deviation(np.ones(n))
+        l, h = l - t * s, h + t * s  # noqa: E741
+        rest, magnitude = _rest(A, diagonal, c, reach, l, h)
+        slack = rounding * (magnitude + size + np.maximum(np.abs(l), np.abs(h)))
+        zl, zh = _roots(act, diagonal, rest[0] - slack), _roots(act, diagonal, rest[1] + slack)
+        l, h = np.minimum(l, _image(act, zl, zl)[0]), np.maximum(h, _image(act, zh, zh)[0])  # noqa: E741
+    for array in (l, h, zl, zh):
+        array[~finite] = np.nan
+    return StateInterval(l, h, zl, zh)
+
+
+def _rest(A, diagonal, c, reach, l, h):  # noqa: E741
+    """Ends of sum_{j != i} A_ij x_j + c -/+ reach over l <= x <= h (all j where the diagonal is taken as zero), and the size of their terms."""
+    middle, radius = 0.5 * (l + h), 0.5 * (h - l)
+    absolute = abs(A)
+    centre = row_product(middle, A) + c - diagonal * middle
+    spread = row_product(radius, absolute) + reach - np.abs(diagonal) * radius
+    return (centre - spread, centre + spread), row_product(np.maximum(np.abs(l), np.abs(h)), absolute)
+
+
+def _roots(act: Activation, diagonal: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """z = rest + A_ii phi(z), to rounding."""
+    if not diagonal.any():
+        return rest
+    z = rest.copy()
+    for s in act.segments:
+        at = slice(s.start, s.stop)
+        a, r = diagonal[at], rest[:, at]
+        if s.name in ("relu", "leaky_relu", "identity"):
+            z[:, at] = np.where(r > 0, r / (1 - a), r / (1 - s.slope * a))
+            continue
+        phi = act.restrict(np.arange(s.start, s.stop))
+        low, high = r - np.abs(a), r + np.abs(a)  # |phi| <= 1
+        x = r.copy()
+        for _ in range(60):  # Newton inside a bracket: z - a phi(z) - rest is increasing
+            value = x - a * phi(x) - r
+            high, low = np.where(value > 0, x, high), np.where(value > 0, low, x)
+            step = x - value / (1 - a * phi.derivative(x))
+            step = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+            done = np.array_equal(step, x, equal_nan=True)
+            x = step
+            if done:
+                break
+        z[:, at] = x
+    return z
+
+
+def _image(act: Activation, zl: np.ndarray, zh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if act.componentwise:
+        return act(zl), act(zh)
+    finite = np.isfinite(zl).all(axis=1) & np.isfinite(zh).all(axis=1)
+    low, high = np.full_like(zl, np.nan), np.full_like(zh, np.nan)
+    low[finite], high[finite] = act.interval(zl[finite], zh[finite])
+    return low, high
+
+
+def _from_the_box(problem: Problem, inputs: Uncertainty, c: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Iterates of F from the box: each is sound and inside the one before, since F maps the box into itself."""
+    box = state_box(problem, inputs, "box" if problem.certificate.kind == "pf" else "metzler")
+    l, h = box.x0 - box.sigma, box.x0 + box.sigma  # noqa: E741
+    for _ in range(_BLOCK_SWEEPS):
+        (zl, zh), _ = _rest(problem.A, np.zeros(problem.n), c, reach, l, h)
+        low, high = _image(problem.activation, zl, zh)
+        low, high = np.maximum(l, low), np.minimum(h, high)
+        with np.errstate(invalid="ignore"):
+            still = np.nanmax(np.maximum(low - l, h - high), initial=0.0) > 1e-13 * np.nanmax(np.abs(high), initial=1.0)
+        l, h = low, high  # noqa: E741
+        if not still:
+            break
+    return l, h

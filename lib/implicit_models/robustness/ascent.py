@@ -1,0 +1,179 @@
+"""Ascent of the dual bound over its multipliers, to the optimum of the triangle relaxation.
+
+For a row c, after elimination of the linear units, the bound of -c'x - v'u is the convex, piecewise-linear function of the k multipliers of
+the ReLU-like units
+
+    g(lam) = sum_i max_v (mu_i x_iv - lam_i z_iv) + b~'lam + q'u0 + sum_j radius_j |q_j|,    mu = c~ + A~'lam,   q = q0 + B~'lam
+
+with the corners v of each unit's triangle, (zl, phi(zl)), (0, 0), (zh, phi(zh)). It is minimised along the central path of its primal: barriers log(1 - w_j^2) of the
+inputs and log p_iv of the weights of the corners, eliminated in closed form, leave a self-concordant function of lam alone, whose gradient is what the
+relaxed state violates, z - A~ x - B~ u - b~. One damped Newton step for each value of the barrier parameter. Every iterate is a valid
+bound; the best one, by its exact value, is kept.
+
+Source: the relaxation is that after Tsai thesis (2024), Theorem 7, with its upper envelope; path following: Nesterov & Nemirovskii (1994).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+_REASSOCIATE = {"reassoc", "contract", "nsz"}
+
+
+@njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _inputs(q, u0, radius, theta, position, curvature):
+    """Input of the central path for every coordinate, its derivative in q; returns q'u0 + sum radius |q|."""
+    total = 0.0
+    for j in range(q.size):
+        t = radius[j] * q[j]
+        s = math.sqrt(theta * theta + t * t)
+        position[j] = u0[j] + radius[j] * (t / (theta + s))
+        curvature[j] = radius[j] * math.sqrt(theta / (s * (theta + s)))
+        total += q[j] * u0[j] + abs(t)
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _corner_weights(values, theta, weights):
+    """p_v = theta / (level - value_v) that add up to 1."""
+    top = values[0]
+    for value in values:
+        top = max(top, value)
+    level = top + theta  # the sum is at least 1 there, and convex and decreasing: Newton's steps stay on this side
+    for _ in range(50):
+        total, slope = 0.0, 0.0
+        for value in values:
+            p = theta / (level - value)
+            total += p
+            slope += p * p
+        if total - 1 < 1e-12:
+            break
+        level += (total - 1) * theta / slope
+    total = 0.0
+    for v in range(values.size):
+        weights[v] = theta / (level - values[v])
+        total += weights[v]
+    for v in range(values.size):
+        weights[v] /= total
+
+
+@njit(nogil=True, cache=True)
+def _cholesky_solve(H, g):
+    """H^-1 g in place of g, H positive definite and overwritten; False where it is not."""
+    k = g.size
+    for j in range(k):
+        for i in range(j, k):
+            total = H[i, j]
+            for l in range(j):  # noqa: E741
+                total -= H[i, l] * H[j, l]
+            if i == j:
+                if not total > 0:
+                    return False
+                H[j, j] = math.sqrt(total)
+            else:
+                H[i, j] = total / H[j, j]
+    for i in range(k):
+        total = g[i]
+        for l in range(i):  # noqa: E741
+            total -= H[i, l] * g[l]
+        g[i] = total / H[i, i]
+    for i in range(k - 1, -1, -1):
+        total = g[i]
+        for l in range(i + 1, k):  # noqa: E741
+            total -= H[l, i] * g[l]
+        g[i] = total / H[i, i]
+    return True
+
+
+@njit(nogil=True, cache=True)
+def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, enough, shrink):
+    """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
+
+    reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers leave a gap below tol times
+    the first value of sum radius |q|, or once g < enough.
+    """
+    k, p = inputs.shape
+    best, best_lam = math.inf, lam.copy()
+    q = q0 + np.dot(lam, inputs)
+    position, curvature = np.empty(p), np.empty(p)
+    values, weights = np.empty(3), np.empty(3)
+    mean_x, xx, xz, zz = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
+    scaled = np.empty((k, p))
+    scale = 0.0
+    for j in range(p):
+        scale += radius[j] * abs(q[j])
+    barriers = 2 * p + 3 * k
+    theta, last = 0.1 * scale / barriers, tol * scale / barriers
+    if not scale > 0:
+        theta, last = 1e-12, 1e-12
+    done = 0
+    for step in range(steps + 1):
+        g = _inputs(q, u0, radius, theta, position, curvature)
+        gradient = bias + np.dot(inputs, position)
+        for i in range(k):
+            mu = c[i]
+            for j in range(k):
+                mu += reduced[j, i] * lam[j]
+            for v in range(3):
+                values[v] = mu * corners_x[i, v] - lam[i] * corners_z[i, v]
+            g += max(values[0], max(values[1], values[2])) + lam[i] * bias[i]
+            _corner_weights(values, theta, weights)
+            squares = 0.0
+            for v in range(3):
+                squares += weights[v] ** 2
+            x = z = 0.0
+            sx = sz = 0.0
+            cxx = cxz = czz = 0.0
+            for v in range(3):
+                w = weights[v] ** 2
+                x += weights[v] * corners_x[i, v]
+                z += weights[v] * corners_z[i, v]
+                sx += w * corners_x[i, v]
+                sz += w * corners_z[i, v]
+                cxx += w * corners_x[i, v] ** 2
+                cxz += w * corners_x[i, v] * corners_z[i, v]
+                czz += w * corners_z[i, v] ** 2
+            mean_x[i] = x
+            gradient[i] -= z
+            xx[i], xz[i], zz[i] = (cxx - sx * sx / squares) / theta, (cxz - sx * sz / squares) / theta, (czz - sz * sz / squares) / theta
+        if g < best:
+            best = g
+            best_lam[:] = lam
+        if step == steps or best < enough:
+            break
+        gradient += np.dot(reduced, mean_x)
+        for i in range(k):
+            for j in range(p):
+                scaled[i, j] = inputs[i, j] * curvature[j]
+        H = np.dot(scaled, scaled.T)
+        for i in range(k):
+            H[i, i] += zz[i]
+            for j in range(k):
+                H[i, j] -= reduced[i, j] * xz[j] + reduced[j, i] * xz[i]
+                total = 0.0
+                for l in range(k):  # noqa: E741
+                    total += reduced[i, l] * xx[l] * reduced[j, l]
+                H[i, j] += total
+        for i in range(k):
+            H[i, i] *= 1 + 1e-12
+        slope = gradient.copy()
+        if not _cholesky_solve(H, gradient):
+            break
+        decrement = 0.0
+        for i in range(k):
+            decrement += slope[i] * gradient[i]
+        decrement = math.sqrt(max(decrement, 0.0) / theta)
+        done += 1
+        length = 1.0 if decrement < 0.7 else 1 / (0.3 + decrement)
+        lam -= length * gradient
+        q = q0 + np.dot(lam, inputs)
+        if decrement < 1:
+            if theta <= last:
+                if decrement < 0.3:
+                    steps = step + 1  # evaluate where this step leads, then stop
+            theta = max(last, theta * shrink)
+    lam[:] = best_lam
+    return best, done

@@ -60,6 +60,61 @@ def _corner_weights(values, theta, weights):
         weights[v] /= total
 
 
+@njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _inputs_along(q, dq, t, u0, radius, theta):
+    """First and second derivative in t of the inputs' part at q + t dq."""
+    first, second = 0.0, 0.0
+    for j in range(q.size):
+        r = radius[j]
+        at = r * (q[j] + t * dq[j])
+        s = math.sqrt(theta * theta + at * at)
+        first += dq[j] * (u0[j] + r * (at / (theta + s)))
+        second += dq[j] * dq[j] * (r * r * theta / (s * (theta + s)))
+    return first, second
+
+
+@njit(nogil=True, cache=True)
+def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corners_x, theta):
+    """Step length of the minimum along a direction of descent, by Newton's method in a bracket."""
+    low, high, t = 0.0, math.inf, 1.0
+    values, weights = np.empty(3), np.empty(3)
+    start = 0.0
+    for trial in range(12):
+        first, second = _inputs_along(q, dq, t, u0, radius, theta)
+        for i in range(lam.size):
+            m, l = mu[i] + t * dmu[i], lam[i] + t * dlam[i]  # noqa: E741
+            for v in range(3):
+                values[v] = m * corners_x[i, v] - l * corners_z[i, v]
+            _corner_weights(values, theta, weights)
+            squares, mean, square, total = 0.0, 0.0, 0.0, 0.0
+            for v in range(3):
+                change = dmu[i] * corners_x[i, v] - dlam[i] * corners_z[i, v]
+                w = weights[v] ** 2
+                squares += w
+                mean += w * change
+                square += w * change * change
+                total += weights[v] * change
+            first += total + dlam[i] * bias[i]
+            second += (square - mean * mean / squares) / theta
+        if trial == 0:
+            start = abs(first)
+        if first > 0:
+            high = t
+        else:
+            low = t
+        if abs(first) <= 0.1 * start and trial > 0 or not second > 0:
+            break
+        step = t - first / second
+        limit = 4 * t if high == math.inf else high
+        if not low < step < limit:
+            step = 4 * t if high == math.inf else 0.5 * (low + high)
+        if abs(step - t) <= 0.1 * t:
+            t = step
+            break
+        t = step
+    return t
+
+
 @njit(nogil=True, cache=True)
 def _cholesky_solve(H, g):
     """H^-1 g in place of g, H positive definite and overwritten; False where it is not."""
@@ -89,7 +144,7 @@ def _cholesky_solve(H, g):
 
 
 @njit(nogil=True, cache=True)
-def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, enough, shrink):
+def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, enough, shrink, near=2.0, theta0=1.0):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 
     reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers leave a gap below tol times
@@ -98,7 +153,7 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
     k, p = inputs.shape
     best, best_lam = math.inf, lam.copy()
     q = q0 + np.dot(lam, inputs)
-    position, curvature = np.empty(p), np.empty(p)
+    position, curvature, mu = np.empty(p), np.empty(p), np.empty(k)
     values, weights = np.empty(3), np.empty(3)
     mean_x, xx, xz, zz = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
     scaled = np.empty((k, p))
@@ -106,7 +161,7 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
     for j in range(p):
         scale += radius[j] * abs(q[j])
     barriers = 2 * p + 3 * k
-    theta, last = 0.1 * scale / barriers, tol * scale / barriers
+    theta, last = theta0 * scale / barriers, tol * scale / barriers
     if not scale > 0:
         theta, last = 1e-12, 1e-12
     done = 0
@@ -114,11 +169,11 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
         g = _inputs(q, u0, radius, theta, position, curvature)
         gradient = bias + np.dot(inputs, position)
         for i in range(k):
-            mu = c[i]
+            mu[i] = c[i]
             for j in range(k):
-                mu += reduced[j, i] * lam[j]
+                mu[i] += reduced[j, i] * lam[j]
             for v in range(3):
-                values[v] = mu * corners_x[i, v] - lam[i] * corners_z[i, v]
+                values[v] = mu[i] * corners_x[i, v] - lam[i] * corners_z[i, v]
             g += max(values[0], max(values[1], values[2])) + lam[i] * bias[i]
             _corner_weights(values, theta, weights)
             squares = 0.0
@@ -167,13 +222,17 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
             decrement += slope[i] * gradient[i]
         decrement = math.sqrt(max(decrement, 0.0) / theta)
         done += 1
-        length = 1.0 if decrement < 0.7 else 1 / (0.3 + decrement)
-        lam -= length * gradient
-        q = q0 + np.dot(lam, inputs)
-        if decrement < 1:
-            if theta <= last:
-                if decrement < 0.3:
-                    steps = step + 1  # evaluate where this step leads, then stop
+        direction = -gradient
+        dq = np.dot(direction, inputs)
+        length = 1.0
+        if decrement > 0.5:
+            dmu = np.dot(direction, reduced)
+            length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta)
+        lam += length * direction
+        q += length * dq
+        if decrement < near:
+            if theta <= last and decrement < 0.3:
+                steps = step + 1  # evaluate where this step leads, then stop
             theta = max(last, theta * shrink)
     lam[:] = best_lam
     return best, done

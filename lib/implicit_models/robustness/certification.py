@@ -1,0 +1,140 @@
+"""`certify`: every sample is safe, unsafe or unknown, and either answer comes with its proof.
+
+    safe      the lower bounds of all margins y_label - y_j over the set are positive, their rounding deducted
+    unsafe    an input of the set has another class: its equilibrium is solved again in float64 and the margin stays negative
+              by more than the proved error of the state
+    unknown   neither
+
+Source: Tsai thesis (2024), chapter 4; the three answers are those of complete and incomplete verifiers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+
+from implicit_models.robustness.bound_methods import Bounds, bounds
+from implicit_models.robustness.gradient_attacks import pgd
+from implicit_models.robustness.input_sets import Uncertainty, uncertainty
+from implicit_models.robustness.problem import Problem, problem
+from implicit_models.robustness.specification import EPS, margins
+
+
+@dataclass(frozen=True, eq=False)
+class Certification:
+    """Verdicts of a batch.
+
+    status (N,): "safe" | "unsafe" | "unknown". margin (N,): lower bound of the smallest margin over the set, NaN where there is none,
+    infinite for a single class. witness (N, p): the input of another class, NaN rows unless unsafe. bounds: of the margins, None for a
+    single class.
+    """
+
+    status: Shaped[np.ndarray, " N"]
+    margin: Float[np.ndarray, " N"]
+    witness: Float[np.ndarray, "N p"]
+    bounds: Bounds | None
+
+    @property
+    def certified_accuracy(self) -> float:
+        """Share of samples that are safe; a sample that is misclassified itself is unsafe."""
+        return float((self.status == "safe").mean())
+
+
+def certify(
+    model: Any,
+    U: Any,
+    y: Any,
+    eps: float | None = None,
+    *,
+    sigma: Any = None,
+    card: int | None = None,
+    clip: tuple[float, float] | None = None,
+    method: str = "dual",
+    attack_steps: int = 40,
+    attack_restarts: int = 1,
+    seed: int = 0,
+    **options: Any,
+) -> Certification:
+    """Verdict on every sample: does each input of its set keep the label?
+
+    Args:
+        model: `ImplicitModel` (a network through `compose.from_network`) or `Problem`.
+        U: (N, p) samples; y: (N,) labels. eps, sigma, card, clip: the sets, see `bounds`.
+        method: of the bounds. options: more of `bounds`: relaxation, passes.
+        attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not decide; 0 steps for none.
+            The inputs that the dual multipliers point to are always tried.
+        seed: of the restarts.
+    Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it unsafe; others are unaffected.
+    Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no classes, and as `bounds`.
+    Source: Tsai thesis (2024), section 4.2; Wong and Kolter (2018) for the margins.
+    """
+    task = problem(model)
+    inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
+    task.certificate  # raises where there is none
+    U = np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
+    spec = margins(y, task.q)
+    N, p = U.shape
+    if len(spec) != N:
+        raise ValueError(f"y must have one label for each of {N} samples, got {len(spec)}")
+    if attack_steps < 0:
+        raise ValueError(f"attack_steps must not be negative, got {attack_steps}")
+    status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
+    if task.q == 1:
+        return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
+    if method == "dual" or method == "lp":
+        options = {"sides": "lower", **options}
+    found = bounds(task, U, eps=eps, sigma=sigma, card=card, clip=clip, method=method, spec=spec, **options)
+    least = found.lb.min(axis=1)
+    with np.errstate(invalid="ignore"):
+        status[(found.status == "ok") & (least > 0)] = "safe"
+    labels = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
+
+    def show(candidates: np.ndarray, rows: np.ndarray) -> None:
+        part = inputs.take(rows)
+        ulp = 4 * EPS * float(np.max(np.abs(part.centre) + part.radius, initial=0.0))
+        broken = _broken(task, candidates, spec[rows]) & part.contains(candidates, slack=ulp)
+        status[rows[broken]], witness[rows[broken]] = "unsafe", candidates[broken]
+
+    def undecided() -> np.ndarray:
+        return np.flatnonzero((status == "unknown") & finite)
+
+    if (rows := undecided()).size:
+        show(U[rows], rows)
+    if (rows := undecided()).size and found.cert.lam_low is not None:
+        show(*_dual_points(task, inputs, found, spec, rows))
+    if (rows := undecided()).size and attack_steps and card is None:
+        searched = model if isinstance(model, torch.nn.Module) else task
+        show(pgd(searched, U[rows], labels[rows], inputs.take(rows), steps=attack_steps, restarts=attack_restarts, seed=seed), rows)
+    return Certification(status, np.where(found.status == "ok", least, np.nan), witness, found)
+
+
+def _broken(task: Problem, U: Float[np.ndarray, "N p"], spec: Float[np.ndarray, "N k q"]) -> np.ndarray:
+    """(N,) whether a margin of the exact equilibrium is negative: by more than the state's error and rounding could explain."""
+    x, error = task.equilibrium(U)
+    C, D = abs(task.C), abs(task.D)
+    middle = np.einsum("nkq,nq->nk", spec, task.output(x, U))
+    size = np.abs(x) @ C.T + np.abs(U) @ D.T + np.abs(task.d)
+    loose = error @ C.T + 4 * (task.n + task.p + task.q + 10) * EPS * size
+    with np.errstate(invalid="ignore"):
+        return (middle + np.einsum("nkq,nq->nk", np.abs(spec), loose) < 0).any(axis=1)
+
+
+def _dual_points(task: Problem, inputs: Uncertainty, found: Bounds, spec: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The input at which the dual bound of each sample's smallest margin is attained, for the rows that have its multiplier."""
+    worst = np.where(np.isfinite(found.lb[rows]), found.lb[rows], np.inf).argmin(axis=1)
+    lam = found.cert.lam_low[rows, worst]
+    rows, worst, lam = (v[np.isfinite(lam).all(axis=1)] for v in (rows, worst, lam))
+    part = inputs.take(rows)
+    reach = lam @ task.B + spec[rows, worst] @ task.D
+    step = -part.radius * np.sign(reach)
+    if part.card is not None:
+        gain = np.abs(reach) * part.radius
+        keep = np.argsort(-gain, axis=1, kind="stable")[:, : part.card]
+        mask = np.zeros_like(step, dtype=bool)
+        np.put_along_axis(mask, keep, True, axis=1)
+        step = np.where(mask, step, 0.0)
+    return part.centre + step, rows

@@ -20,10 +20,14 @@ import math
 import numpy as np
 from numba import njit
 
+_START, _SHRINK = 0.3, 0.15  # of the gap that the barriers may leave: first, relative to sum radius |q|; and its factor a step
+_CLOSE = 4.0  # Newton decrement below which the barriers shrink
+_SWEEPS = 40  # of the relaxed state
+_NEGLIGIBLE = 0.01  # root of an input's curvature, of the largest, below which Newton's matrix leaves it out
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 
-@njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@njit(nogil=True, cache=True, fastmath=_REASSOCIATE, error_model="numpy")
 def _inputs(q, u0, radius, theta, position, curvature):
     """Input of the central path for every coordinate, its derivative in q; returns q'u0 + sum radius |q|."""
     total = 0.0
@@ -36,7 +40,7 @@ def _inputs(q, u0, radius, theta, position, curvature):
     return total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _corner_weights(values, theta, weights):
     """p_v = theta / (level - value_v) that add up to 1."""
     top = values[0]
@@ -60,7 +64,7 @@ def _corner_weights(values, theta, weights):
         weights[v] /= total
 
 
-@njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@njit(nogil=True, cache=True, fastmath=_REASSOCIATE, error_model="numpy")
 def _inputs_along(q, dq, t, u0, radius, theta):
     """First and second derivative in t of the inputs' part at q + t dq."""
     first, second = 0.0, 0.0
@@ -73,7 +77,7 @@ def _inputs_along(q, dq, t, u0, radius, theta):
     return first, second
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corners_x, theta):
     """Step length of the minimum along a direction of descent, by Newton's method in a bracket."""
     low, high, t = 0.0, math.inf, 1.0
@@ -115,7 +119,7 @@ def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corner
     return t
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _cholesky_solve(H, g):
     """H^-1 g in place of g, H positive definite and overwritten; False where it is not."""
     k = g.size
@@ -143,8 +147,37 @@ def _cholesky_solve(H, g):
     return True
 
 
-@njit(nogil=True, cache=True)
-def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, enough, shrink, near=2.0, theta0=1.0):
+@njit(nogil=True, cache=True, error_model="numpy")
+def _relaxed_value(reduced, inputs, bias, c, q, q0, mu, u0, radius, corners_z, corners_x):
+    """Value of the relaxed state at the worst input for q, each unit on the edge that mu asks for; -inf where it leaves a triangle."""
+    k = mu.size
+    u = u0 + radius * np.sign(q)
+    source = bias + np.dot(inputs, u)
+    x = np.zeros(k)
+    for _ in range(_SWEEPS):
+        change, scale = 0.0, 0.0
+        for i in range(k):
+            z = source[i]
+            for j in range(k):
+                z += reduced[i, j] * x[j]
+            zl, zh, low, high = corners_z[i, 0], corners_z[i, 2], corners_x[i, 0], corners_x[i, 2]
+            new = low + (high - low) / (zh - zl) * (z - zl) if mu[i] > 0 else max(z, low / zl * z)
+            change, scale = max(change, abs(new - x[i])), max(scale, abs(new))
+            x[i] = new
+        if not change > 1e-7 * scale:
+            break
+    for i in range(k):
+        z = source[i]
+        for j in range(k):
+            z += reduced[i, j] * x[j]
+        margin = 1e-6 * (corners_z[i, 2] - corners_z[i, 0])
+        if not corners_z[i, 0] - margin <= z <= corners_z[i, 2] + margin:
+            return -math.inf
+    return np.dot(c, x) + np.dot(q0, u)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 
     reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers leave a gap below tol times
@@ -156,12 +189,12 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
     position, curvature, mu = np.empty(p), np.empty(p), np.empty(k)
     values, weights = np.empty(3), np.empty(3)
     mean_x, xx, xz, zz = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
-    scaled = np.empty((k, p))
+    scaled = np.empty(k * p)
     scale = 0.0
     for j in range(p):
         scale += radius[j] * abs(q[j])
     barriers = 2 * p + 3 * k
-    theta, last = theta0 * scale / barriers, tol * scale / barriers
+    theta, last = _START * scale / barriers, tol * scale / barriers
     if not scale > 0:
         theta, last = 1e-12, 1e-12
     done = 0
@@ -194,16 +227,26 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
             mean_x[i] = x
             gradient[i] -= z
             xx[i], xz[i], zz[i] = (cxx - sx * sx / squares) / theta, (cxz - sx * sz / squares) / theta, (czz - sz * sz / squares) / theta
+        if step == 0 and g - _relaxed_value(reduced, inputs, bias, c, q, q0, mu, u0, radius, corners_z, corners_x) <= tol * scale:
+            return g, 0  # CROWN's lines are optimal already
         if g < best:
             best = g
             best_lam[:] = lam
         if step == steps or best < enough:
             break
         gradient += np.dot(reduced, mean_x)
-        for i in range(k):
-            for j in range(p):
-                scaled[i, j] = inputs[i, j] * curvature[j]
-        H = np.dot(scaled, scaled.T)
+        near = np.flatnonzero(curvature > _NEGLIGIBLE * curvature.max())
+        if 2 * near.size > p:
+            part = scaled.reshape(k, p)
+            for i in range(k):
+                part[i] = inputs[i] * curvature
+        else:
+            kinks = near.astype(np.uint64)  # without a sign there is no wrap-around to test for
+            part = scaled[: k * near.size].reshape(k, near.size)
+            for i in range(k):
+                for j in range(near.size):
+                    part[i, j] = inputs[i, kinks[j]] * curvature[kinks[j]]
+        H = np.dot(part, part.T)
         for i in range(k):
             H[i, i] += zz[i]
             for j in range(k):
@@ -216,23 +259,25 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
             H[i, i] *= 1 + 1e-12
         slope = gradient.copy()
         if not _cholesky_solve(H, gradient):
-            break
+            break  # as good as rounding allows
         decrement = 0.0
         for i in range(k):
             decrement += slope[i] * gradient[i]
-        decrement = math.sqrt(max(decrement, 0.0) / theta)
+        if not 0 <= decrement < math.inf:
+            break
+        decrement = math.sqrt(decrement / theta)
         done += 1
         direction = -gradient
         dq = np.dot(direction, inputs)
         length = 1.0
-        if decrement > 0.5:
+        if decrement > 0.7:
             dmu = np.dot(direction, reduced)
             length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta)
         lam += length * direction
         q += length * dq
-        if decrement < near:
+        if decrement < _CLOSE:
             if theta <= last and decrement < 0.3:
                 steps = step + 1  # evaluate where this step leads, then stop
-            theta = max(last, theta * shrink)
+            theta = max(last, theta * _SHRINK)
     lam[:] = best_lam
     return best, done

@@ -59,6 +59,7 @@ def bounds(
     passes: int = 3,
     ascent_steps: int | None = None,
     sides: str = "both",
+    early_stop: bool = False,
     spec: Any = None,
 ) -> Bounds:
     """Bounds of states, pre-activations and linear functionals of the outputs over sets of inputs.
@@ -72,6 +73,7 @@ def bounds(
         passes: of "dual" and the triangle LP: refinements of the pre-activation bounds. ascent_steps: of "dual": Newton steps of the ascent, None
             for its default, 0 for none.
         sides: "both" | "lower" (of "dual" and "lp": ub is that of the interval; certification needs no other).
+        early_stop: of "dual": leave a functional once its lower bound is positive, and a sample once all are, as certification may.
         spec: (k, q) or (N, k, q) weights of the outputs (see `margins`); None for the outputs themselves.
     Returns: `Bounds`, float64.
     Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit.
@@ -99,7 +101,7 @@ def bounds(
     from implicit_models.robustness.dual import dual_bounds
 
     if method == "dual":
-        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps, sides=sides)
+        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps, sides=sides, early_stop=early_stop)
     refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
     return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
 

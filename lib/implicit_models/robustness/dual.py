@@ -31,7 +31,7 @@ drop_stale(Path(__file__).parent)  # before a kernel is compiled or loaded
 
 from implicit_models.robustness import dual_kernels, dual_samples  # noqa: E402
 
-ASCENT_STEPS = 30
+ASCENT_STEPS = 20
 KEEP_BYTES = 256 * 2**20  # multipliers kept for the checker, at most
 DENSE_BYTES = 2**31
 

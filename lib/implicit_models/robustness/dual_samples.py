@@ -9,8 +9,7 @@ from implicit_models.robustness.ascent import ascend
 from implicit_models.robustness.dual_kernels import (evaluate, reduce_units, refine, rows_of, slopes_of, split_units, take, take_rows)  # fmt: skip
 from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 
-ASCENT_TOL = 1e-4  # of the bound's own spread, that the barriers may cost
-SHRINK = 0.15  # of the barrier parameter, a Newton step
+ASCENT_TOL = 1e-3  # of the bound's own spread, that the barriers may cost
 
 
 @njit(nogil=True, cache=True)
@@ -55,7 +54,7 @@ def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced,
             offset = -np.dot(through, linear_bias)
         inner = -lam[r, n_linear:]
         inner = inner.copy()
-        taken += ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, inner, steps, ASCENT_TOL, enough[r] - offset, SHRINK)[1]
+        taken += ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, inner, steps, ASCENT_TOL, enough[r] - offset)[1]
         lam[r, n_linear:] = -inner
         if n_linear:
             lam[r, :n_linear] = np.dot(C[r, :n_linear].copy(), R) - np.dot(inner, feed)

@@ -64,7 +64,7 @@ def chosen_rows(rows: Sequence[int] | None, q: int) -> np.ndarray:
     """Indices of the outputs that are asked for, checked; all of them for None."""
     if rows is None:
         return np.arange(q)
-    index = np.asarray(rows)
+    index = np.asarray(rows) if len(rows) else np.zeros(0, dtype=np.int64)
     if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
         raise TypeError(f"rows must be a list of output indices, got {rows!r}")
     outside = index[(index < 0) | (index >= q)]

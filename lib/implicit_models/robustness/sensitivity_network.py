@@ -3,7 +3,8 @@
 A deviation of the input moves through the network by the absolute values of its weights: linear layers and convolutions become |W|, a
 normalisation in evaluation mode |weight| / sqrt(variance + eps), an activation its Lipschitz constant, differences of branches sums; biases
 and constants drop out. That network of non-negative maps is linear, and the rows of S are its vector-Jacobian products with the unit vectors.
-It is the limit of |C| (I - |A|)^-1 |B| + |D| for the network written as an implicit model with one state an activation.
+It is |C| (I - |A|)^-1 |B| + |D| for the network written as an implicit model with one state an activation, where each linear part between
+activations is one matrix, its batch normalisation folded; two dense layers in a row count as |W2| |W1|, which is at least |W2 W1|.
 
 The network's forward is run as it is on a tensor type that replaces each operation; one that has no such rule is refused, with its name.
 """
@@ -33,7 +34,7 @@ class _Deviation(Tensor):
         rule = RULES.get(func)
         if rule is None:
             name = getattr(func, "__name__", str(func))
-            raise TypeError(
+            raise ValueError(  # a TypeError would reach Python's operators as 'not implemented', without its text
                 f"no rule for {name} in a sensitivity matrix: the network may use linear layers, convolutions, normalisations in evaluation mode, "
                 "average pooling, relu, leaky_relu, hardtanh, tanh, sigmoid, sums, products with constants, and changes of shape"
             )
@@ -69,13 +70,13 @@ def _leaky_relu(func, x, negative_slope=0.01, inplace=False):
 
 def _weighted(func, x, weight, bias=None, *args, **kwargs):
     if isinstance(weight, _Deviation):
-        raise TypeError(f"{func.__name__} with weights that depend on the input has no sensitivity matrix")
+        raise ValueError(f"{func.__name__} with weights that depend on the input has no sensitivity matrix")
     return func(x, _positive(weight, x), None, *args, **kwargs)
 
 
 def _matmul(func, x, y):
     if isinstance(x, _Deviation) and isinstance(y, _Deviation):
-        raise TypeError("a product of two results that depend on the input has no sensitivity matrix")
+        raise ValueError("a product of two results that depend on the input has no sensitivity matrix")
     return torch.matmul(*(v if isinstance(v, _Deviation) else _positive(v, x if isinstance(x, _Deviation) else y) for v in (x, y)))
 
 
@@ -103,13 +104,13 @@ def _sum(func, x, y, *, alpha=1):
 
 def _multiple(func, x, y):
     if isinstance(x, _Deviation) and isinstance(y, _Deviation):
-        raise TypeError("a product of two results that depend on the input has no sensitivity matrix")
+        raise ValueError("a product of two results that depend on the input has no sensitivity matrix")
     return x * _positive(y, x) if isinstance(x, _Deviation) else _positive(x, y) * y
 
 
 def _quotient(func, x, y):
     if isinstance(y, _Deviation):
-        raise TypeError("a division by a result that depends on the input has no sensitivity matrix")
+        raise ValueError("a division by a result that depends on the input has no sensitivity matrix")
     return x / _positive(y, x)
 
 
@@ -161,7 +162,7 @@ def network_sensitivity(network: nn.Module, rows: Sequence[int] | None = None, i
     """S (q, p) of a torch network in evaluation mode, float64; the inputs of a sample are flattened.
 
     Args: network; rows of S wanted, None for all; input_shape of one sample, None for a network that begins with a linear layer.
-    Raises: ValueError for a network in training mode whose layers depend on it; TypeError for an operation that has no rule.
+    Raises: ValueError for a network in training mode whose layers depend on it, or for an operation that has no rule; TypeError for other outputs.
     """
     from implicit_models.robustness.sensitivity import chosen_rows
 

@@ -202,11 +202,15 @@ def _iterative(M: sp.csr_array) -> Solve:
     scale = 1 / (1 - M.diagonal()) if np.all(M.diagonal() < 1) else np.ones(n)
     operator = LinearOperator((n, n), matvec=lambda v: scale * (v - transposed @ v), dtype=np.float64)
 
+    def steps(r: np.ndarray, rtol: float) -> np.ndarray:
+        return gmres(operator, r, rtol=rtol, restart=_RESTART, maxiter=_CYCLES)[0]
+
     def solve(R: np.ndarray) -> np.ndarray:
-        out = np.zeros_like(R)
-        for k in range(R.shape[1]):
-            # the last column is the comparison vector, of which a few digits are enough
-            out[:, k] = gmres(operator, scale * R[:, k], rtol=1e-13 if k + 1 < R.shape[1] else 1e-6, restart=_RESTART, maxiter=_CYCLES)[0]
+        out = np.empty_like(R)
+        for k, right in enumerate((scale[:, None] * R).T):
+            out[:, k] = steps(right, 1e-8)
+            if k + 1 < R.shape[1]:  # once more on what is left, down to rounding; the last column, the comparison vector, needs a few digits only
+                out[:, k] += steps(right - operator @ out[:, k], 1e-6)
         return out
 
     return solve

@@ -60,6 +60,7 @@ def bounds(
     ascent_steps: int | None = None,
     sides: str = "both",
     early_stop: bool = False,
+    splits: int = 0,
     spec: Any = None,
 ) -> Bounds:
     """Bounds of states, pre-activations and linear functionals of the outputs over sets of inputs.
@@ -74,6 +75,7 @@ def bounds(
             for its default, 0 for none.
         sides: "both" | "lower" (of "dual" and "lp": ub is that of the interval; certification needs no other).
         early_stop: of "dual": leave a functional once its lower bound is positive, and a sample once all are, as certification may.
+        splits: of "dual": nodes of branch and bound for a lower bound that is not positive; it raises lb, not what cert claims.
         spec: (k, q) or (N, k, q) weights of the outputs (see `margins`); None for the outputs themselves.
     Returns: `Bounds`, float64.
     Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit.
@@ -101,7 +103,7 @@ def bounds(
     from implicit_models.robustness.dual import dual_bounds
 
     if method == "dual":
-        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps, sides=sides, early_stop=early_stop)
+        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps, sides=sides, early_stop=early_stop, splits=splits)
     refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
     return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
 

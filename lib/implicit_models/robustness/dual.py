@@ -13,6 +13,7 @@ Source: Tsai thesis (2024), section 4.2.3, with the envelope that its relaxation
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from implicit_models.sim.kernel_cache import drop_stale
 
 drop_stale(Path(__file__).parent)  # before a kernel is compiled or loaded
 
-from implicit_models.robustness import dual_kernels, dual_samples  # noqa: E402
+from implicit_models.robustness import branching, dual_kernels, dual_samples  # noqa: E402
 
 ASCENT_STEPS = 20
 KEEP_BYTES = 256 * 2**20  # multipliers kept for the checker, at most
@@ -38,13 +39,15 @@ DENSE_BYTES = 2**31
 
 def dual_bounds(
     task: Problem, inputs: Uncertainty, functionals: Specification, start: Bounds, *, passes: int = 3, ascent_steps: int | None = None, sides: str = "both",
-    early_stop: bool = False, keep: bool | None = None,
+    early_stop: bool = False, splits: int = 0, keep: bool | None = None,
 ) -> Bounds:  # fmt: skip
     """Dual bounds from those of the interval.
 
     Args:
         start: the interval's `Bounds`. passes, ascent_steps, sides: as in `bounds`.
         early_stop: leave a functional once its lower bound is positive, and a sample once all are; certification needs no more.
+        splits: nodes of branch and bound for every lower bound that is not positive, until a sample has one that stays so. The certificate
+            keeps the bound without it.
         keep: whether the certificate holds the multipliers; None: if they take less than 256 MB.
     Raises: ValueError for matrices too large to be dense.
     """
@@ -79,7 +82,7 @@ def dual_bounds(
         first[1:] = np.cumsum(count * passes)[:-1]
     stage_zl, stage_zh = (np.repeat(v[None], passes, 0) if kept else np.empty((passes, 1, n)) for v in (zl, zh))
     radius = np.ascontiguousarray(np.atleast_2d(inputs.radius))
-    effort = np.zeros((N, 2), np.int64)
+    effort, nodes, split = np.zeros((N, 2), np.int64), np.zeros((N, k), np.int64), lower.copy()
     own = not functionals.shared
     W = np.ascontiguousarray(functionals.state if own else functionals.state[None])
     steps = ASCENT_STEPS if ascent_steps is None else int(ascent_steps)
@@ -95,6 +98,13 @@ def dual_bounds(
             W[at] if own else W, V, constant[at], extra[at], own, steps, early_stop, both, ok[at], lower[at], upper[at], kept, lam_low[part],
             lam_high[part if both else slice(0, 1)], kept, first[at], units, sides_of, turn, lams, stage_zl[:, part], stage_zh[:, part], effort[at],
         )  # fmt: skip
+        if splits:
+            split[at] = lower[at]
+            branching.branch_samples(
+                A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]), radius if len(radius) == 1 else radius[at],
+                -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at], coefficient, dual_kernels.SWEEPS,
+                W[at] if own else W, V, constant[at], extra[at], own, steps, splits, ok[at], split[at], nodes[at],
+            )  # fmt: skip
     xl, xh = (np.array(v) for v in (start.xl, start.xh))
     if ok.any():
         low, high = task.activation.interval(zl[ok], np.maximum(zl[ok], zh[ok]))
@@ -104,7 +114,8 @@ def dual_bounds(
     evidence["stages"] = _stages(count * passes, units, sides_of, turn, lams, stage_zl, stage_zh, passes) if kept else (() if passes == 0 else None)
     if kept:
         evidence |= {"lam_low": lam_low, "lam_high": lam_high if both else None}
-    return finished(task, inputs, functionals, start.status.copy(), "dual", fields, **evidence)
+    found = finished(task, inputs, functionals, start.status.copy(), "dual", fields, **evidence)
+    return replace(found, lb=np.where((found.status == "ok")[:, None], split, np.nan)) if splits else found
 
 
 def _stages(counts, units, sides, turn, lams, stage_zl, stage_zh, passes) -> tuple[Stage, ...]:

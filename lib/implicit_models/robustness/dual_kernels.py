@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
-from implicit_models.robustness.relaxation import PIECEWISE_LINEAR, infimum, linear_slope, lower_slope, upper_slope
+from implicit_models.robustness.relaxation import infimum, linear_slope, lower_slope, upper_slope
 
 SWEEPS = 60
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
@@ -46,19 +46,22 @@ def lowest(q, u0, radius, card):
 
 
 @njit(nogil=True, cache=True)
-def split_units(zl, zh, code, a):
-    """(order, slope, n_linear): units that matter, the linear ones first; linear units of slope zero do not."""
+def split_units(zl, zh, code, a, fixed):
+    """(order, slope, n_linear): units that matter, the linear ones first; linear units of slope zero do not.
+
+    Units `fixed` to one side of their kink by a branch stay among the non-linear ones: a multiplier of their own uses that side.
+    """
     n = zl.size
     order, slope = np.empty(n, np.int64), np.empty(n)
     count = 0
     for i in range(n):
-        s = linear_slope(zl[i], zh[i], code[i], a[i])
+        s = math.nan if fixed[i] else linear_slope(zl[i], zh[i], code[i], a[i])
         if s == s and s != 0:
             order[count], slope[count] = i, s
             count += 1
     n_linear = count
     for i in range(n):
-        s = linear_slope(zl[i], zh[i], code[i], a[i])
+        s = math.nan if fixed[i] else linear_slope(zl[i], zh[i], code[i], a[i])
         if s != s:
             order[count] = i
             count += 1
@@ -172,12 +175,12 @@ def rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sw
 
 
 @njit(nogil=True, cache=True)
-def refine(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides, lams):
+def refine(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides, lams):
     """One pass: bounds of every non-linear unit's pre-activation from all bounds before it. Returns (largest gain, rows written).
 
     The gain is relative to the width. With `keep` the multipliers go to lams (rows, n), their units and sides beside them.
     """
-    order, slope, n_linear = split_units(zl, zh, code, a)
+    order, slope, n_linear = split_units(zl, zh, code, a, fixed)
     k = order.size - n_linear
     if k == 0:
         return 0.0, 0
@@ -207,7 +210,7 @@ def refine(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
         better = found[r] - zl[unit] if r < k else zh[unit] + found[r]
         if not better > 0:
             continue
-        gain = max(gain, better / width)
+        gain = max(gain, better / width if width > 0 else 0.0)
         if keep:
             units[count], sides[count] = unit, -1 if r < k else 1
             lams[count] = 0

@@ -62,11 +62,11 @@ def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced,
 
 
 @njit(nogil=True, cache=True)
-def functionals(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant, extra, steps, stop, lower, out,
+def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant, extra, steps, stop, lower, out,
                 keep, kept):  # fmt: skip
     """Lower bounds of rows W x + V u + constant, raised in `lower` where they are better; kept (rows, n): their multipliers."""
     rows = W.shape[0]
-    order, slope, n_linear = split_units(zl, zh, code, a)
+    order, slope, n_linear = split_units(zl, zh, code, a, fixed)
     m = order.size
     k = m - n_linear
     A_g, B_g = take(A, order, order), take_rows(B, order)
@@ -121,6 +121,7 @@ def bound_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coe
     """
     rows = lower.shape[1]
     out = np.empty(rows)
+    fixed = np.zeros(A.shape[0], np.bool_)
     for s in range(U.shape[0]):
         if not ok[s]:
             continue
@@ -130,12 +131,12 @@ def bound_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coe
         known = False
         for turn_of in range(passes):
             if stop:
-                effort[s, 1] += functionals(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, w, v, constant[s],
+                effort[s, 1] += functionals(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, w, v, constant[s],
                                             extra[s], 0, True, lower[s], out, kept, lam_low[s if kept else 0])  # fmt: skip
                 known = lower[s].min() > 0
                 if known:
                     break
-            gain, count = refine(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, kept_stages, units[at:],
+            gain, count = refine(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, kept_stages, units[at:],
                                  sides[at:], lams[at:])  # fmt: skip
             if kept_stages:
                 turn[at : at + count] = turn_of
@@ -146,10 +147,10 @@ def bound_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coe
             if gain < 1e-3:
                 break
         if not known:
-            effort[s, 1] += functionals(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, w, v, constant[s],
+            effort[s, 1] += functionals(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, w, v, constant[s],
                                         extra[s], steps, stop, lower[s], out, kept, lam_low[s if kept else 0])  # fmt: skip
         if both:
             negative = -upper[s]
-            effort[s, 1] += functionals(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, -w, -v, -constant[s],
+            effort[s, 1] += functionals(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, -w, -v, -constant[s],
                                         extra[s], steps, False, negative, out, kept, lam_high[s if kept else 0])  # fmt: skip
             upper[s] = -negative

@@ -50,7 +50,7 @@ def upper_slope(zl, zh, code, a):
     if code == FREE or not zh > zl:
         return 0.0 if code != PIECEWISE_LINEAR else a
     if code == PIECEWISE_LINEAR:
-        return (zh - a * zl) / (zh - zl)
+        return ((zh if zh > 0 else a * zh) - (zl if zl > 0 else a * zl)) / (zh - zl)
     if zl >= 0:
         return derivative(0.5 * (zl + zh), code)
     start = value(zl, code)

@@ -49,7 +49,7 @@ class Units:
 
     def infima(self, mu: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """min of mu x - lam z over each unit's set, at its corners, and the lam it is for: not negative where z has no lower end."""
-        lam = np.where(np.isneginf(self.zl) & np.isnan(self.linear), np.maximum(lam, 0.0), lam)
+        lam = np.where(np.isneginf(self.zl), np.maximum(lam, 0.0), lam)
         corners = []
         for x, z in ((self.xl, self.zl), (self.xh, self.zh)):
             # the largest z under x: lam >= 0 makes it the best one

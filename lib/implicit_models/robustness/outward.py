@@ -1,0 +1,144 @@
+"""Arithmetic for the checker: sums of products with a bound of their rounding, maps and support functions with the error on the safe side.
+
+A sum of k products is off by at most gamma_k sum |terms| with gamma_k = k eps / (1 - k eps); twice that, and some terms more, is deducted here. NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+EPS = float(np.finfo(np.float64).eps)
+Segment = tuple[str, float, int, int, int]
+LIPSCHITZ = {"sigmoid": 0.25, "softmax": 0.5}
+
+
+def share(k: int) -> float:
+    """Relative rounding of a sum of k products, twice over."""
+    return 2 * (k + 8) * EPS
+
+
+def product(X: np.ndarray, M: Any) -> tuple[np.ndarray, np.ndarray]:
+    """X M' and a bound of its error; M dense or CSR."""
+    return X @ M.T, share(M.shape[1]) * (np.abs(X) @ abs(M).T)
+
+
+def dense(M: Any) -> np.ndarray:
+    return np.asarray(M.toarray() if hasattr(M, "toarray") else M, dtype=np.float64)
+
+
+def support(V: np.ndarray, radius: np.ndarray, card: int | None) -> np.ndarray:
+    """sup of v'(u - u0) for rows V (..., p), rounded up."""
+    moved = np.abs(V) * radius
+    if card is not None and card < V.shape[-1]:
+        moved = np.partition(moved, -card, axis=-1)[..., -card:] if card else moved[..., :0]
+    return moved.sum(axis=-1) * (1 + share(V.shape[-1]))
+
+
+def lipschitz(segments: Sequence[Segment], n: int) -> np.ndarray:
+    out = np.ones(n)
+    for name, _, start, stop, _ in segments:
+        out[start:stop] = LIPSCHITZ.get(name, 1.0)
+    return out
+
+
+def blocks(segments: Sequence[Segment], n: int) -> np.ndarray:
+    """(n,) number of the block that holds each state: componentwise states are blocks of their own."""
+    out, count = np.empty(n, dtype=np.int64), 0
+    for name, _, start, stop, size in segments:
+        size = size if name in ("softmax", "max_pool") else 1
+        out[start:stop] = count + np.arange(stop - start) // size
+        count += (stop - start) // size
+    return out
+
+
+def coupled(segments: Sequence[Segment], n: int) -> np.ndarray:
+    """(n,) whether a state belongs to a softmax or max-pool block."""
+    out = np.zeros(n, dtype=bool)
+    for name, _, start, stop, _ in segments:
+        out[start:stop] = name in ("softmax", "max_pool")
+    return out
+
+
+def slopes(segments: Sequence[Segment], n: int) -> np.ndarray:
+    """(n,) slope on the negative side of a piecewise-linear state, NaN for the others."""
+    out = np.full(n, np.nan)
+    for name, slope, start, stop, _ in segments:
+        if name in ("relu", "leaky_relu", "identity"):
+            out[start:stop] = {"relu": 0.0, "identity": 1.0}.get(name, slope)
+    return out
+
+
+def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Box that holds phi(z) for zl <= z <= zh, rounded outward; (N, n) each."""
+    low, high = np.empty_like(zl), np.empty_like(zh)
+    for name, slope, start, stop, size in segments:
+        a, b = zl[:, start:stop], zh[:, start:stop]
+        if name in ("relu", "leaky_relu", "identity"):
+            slope = {"relu": 0.0, "identity": 1.0}.get(name, slope)
+            exact = slope in (0.0, 1.0)
+            low[:, start:stop] = np.where(a > 0, a, slope * a if exact else np.nextafter(slope * a, -np.inf))
+            high[:, start:stop] = np.where(b > 0, b, slope * b if exact else np.nextafter(slope * b, np.inf))
+        elif name in ("tanh", "sigmoid"):
+            for out, z, sign in ((low, a, -1), (high, b, 1)):
+                value = np.tanh(z) if name == "tanh" else np.exp(-np.logaddexp(0.0, -z))
+                out[:, start:stop] = value + sign * 8 * EPS * np.abs(value) * (1 + np.abs(z) * (name == "sigmoid"))
+        elif name == "max_pool":
+            for out, z in ((low, a), (high, b)):
+                top = np.zeros_like(z).reshape(len(z), -1, size)
+                top[:, :, 0] = z.reshape(len(z), -1, size).max(axis=2)
+                out[:, start:stop] = top.reshape(len(z), -1)
+        elif name == "softmax":
+            for out, own, other, sign in ((low, a, b, -1), (high, b, a, 1)):
+                own, other = (z.reshape(len(z), -1, size) for z in (own, other))
+                value = np.empty_like(own)
+                for i in range(size):
+                    z = other.copy()
+                    z[:, :, i] = own[:, :, i]
+                    top = z.max(axis=2, keepdims=True)
+                    shifted = np.exp(z - top)
+                    value[:, :, i] = shifted[:, :, i] / shifted.sum(axis=2)
+                    spread = np.abs(z - top).max(axis=2)
+                    value[:, :, i] *= 1 + sign * (share(size) + 4 * EPS * spread)
+                out[:, start:stop] = value.reshape(len(a), -1)
+        else:
+            raise ValueError(f"unknown activation {name!r}")
+    return low, high
+
+
+def infimum(
+    segments: Sequence[Segment], mu: np.ndarray, mu_error: np.ndarray, lam: np.ndarray, zl: np.ndarray, zh: np.ndarray, xl: np.ndarray, xh: np.ndarray
+) -> np.ndarray:
+    """Lower bound of min { mu phi(z) - lam z : zl <= z <= zh } of every unit, for each mu within its error; (K, n).
+
+    The states of softmax and max-pool blocks are anything between xl and xh.
+    """
+    out = np.empty_like(mu)
+    for name, slope, start, stop, _ in segments:
+        at = slice(start, stop)
+        m, e, w, a, b = mu[:, at], mu_error[:, at], lam[:, at], zl[:, at], zh[:, at]
+        size = np.maximum(np.abs(a), np.abs(b))
+        if name in ("relu", "leaky_relu", "identity"):
+            slope = {"relu": 0.0, "identity": 1.0}.get(name, slope)
+            ends = [m * np.where(z > 0, z, slope * z) - w * z for z in (a, b)]
+            least = np.minimum(*ends)
+            least = np.where((a < 0) & (b > 0), np.minimum(least, 0.0), least)
+            largest = size
+        elif name in ("tanh", "sigmoid"):
+            phi = np.tanh if name == "tanh" else (lambda z: np.exp(-np.logaddexp(0.0, -z)))
+            least = np.minimum(m * phi(a) - w * a, m * phi(b) - w * b)
+            with np.errstate(all="ignore"):
+                ratio = w / m
+                root = np.arccosh(1 / np.sqrt(ratio)) if name == "tanh" else 2 * np.arccosh(0.5 / np.sqrt(ratio))
+                for z in (root, -root):  # where phi' = lam / mu: flat there, so that the rounding of z counts twice over
+                    z = np.clip(z, a, b)
+                    least = np.where(np.isfinite(z), np.minimum(least, m * phi(z) - w * z), least)
+            largest = np.ones_like(size)
+            least = least - 16 * EPS * np.abs(m) * (1 + size)
+        else:
+            least = np.minimum(m * xl[:, at], m * xh[:, at]) - np.maximum(w * a, w * b)
+            largest = np.maximum(np.abs(xl[:, at]), np.abs(xh[:, at]))
+        out[:, at] = least - e * largest - 8 * EPS * (np.abs(m) * largest + np.abs(w) * size)
+    return out

@@ -1,6 +1,6 @@
 """Arithmetic for the checker: sums of products with a bound of their rounding, maps and support functions with the error on the safe side.
 
-A sum of k products is off by at most gamma_k sum |terms| with gamma_k = k eps / (1 - k eps); twice that, and some terms more, is deducted here. NumPy only.
+A sum of k products, in any order, is off by at most k u / (1 - k u) times the sum of their sizes, with u = eps / 2. NumPy only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ LIPSCHITZ = {"sigmoid": 0.25, "softmax": 0.5}
 
 
 def share(k: int) -> float:
-    """Relative rounding of a sum of k products, twice over."""
-    return 2 * (k + 8) * EPS
+    """Relative rounding of a sum of k products, and of four operations more."""
+    return (0.5 * k + 2) * EPS * (1 + 1e-6)
 
 
 def product(X: np.ndarray, M: Any) -> tuple[np.ndarray, np.ndarray]:

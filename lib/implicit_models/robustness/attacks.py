@@ -128,8 +128,8 @@ def _run(model, U, y, inputs, method, eps, k, clip, values, steps, restarts, sen
     if method == "pgd":
         return pgd(model, U, y, inputs, steps=steps, restarts=restarts, seed=seed, **options)
     if method == "lp":
-        found = sparse_attacks.lp_attack(model, U, y, inputs, **options)
-        return found if clip is None else np.clip(found, *clip)
+        found = sparse_attacks.lp_attack(model, U, y, inputs, clip=clip, **options)
+        return found if clip is None else np.clip(found, *clip)  # by the last digit
     if method == "jsma":
         return sparse_attacks.jsma(model, U, y, k, eps=min(eps, 1e300), clip=clip, **options)
     if options:

@@ -100,23 +100,23 @@ class Programme:
 
     Columns: x (n), z (n), then u - u0 (p), or its positive and negative parts over the radius (2 p) for sets of at most k moving inputs.
     Rows: z - A x - B (u - u0) = b + B u0; x - z >= 0; x - a z >= 0; x - chord z <= top - chord zl; the budget.
+    rooms: for those sets, how far an input may go up and down, (N, p) each, at most the radius; None for the radius itself.
     """
 
-    def __init__(self, task: Problem, inputs: Uncertainty):
+    def __init__(self, task: Problem, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray] | None = None):
         try:
             import highspy
         except ImportError as error:
             raise ImportError("linear programmes need highspy: pip install 'implicit-models[robustness]'") from error
-        self.highspy, self.task, self.inputs = highspy, task, inputs
+        self.highspy, self.task, self.inputs, self.rooms = highspy, task, inputs, rooms
         self.slope = _slopes(task)
         self.solver: Any = None
 
-    def _build(self, radius: np.ndarray) -> None:
+    def _build(self) -> None:
         task, n, card = self.task, self.task.n, self.inputs.card
         eye = sp.eye_array(n, format="csr")
         B = sp.csr_array(task.B)
-        moved = B if card is None else sp.csr_array(B @ sp.diags_array(radius))
-        parts = [moved] if card is None else [moved, -moved]
+        parts = [B] if card is None else [sp.csr_array(B @ sp.diags_array(reach)) for reach in (self.up, -self.down)]
         self.m = m = sum(part.shape[1] for part in parts)
         empty = sp.csr_array((n, m))
         blocks = [
@@ -147,16 +147,16 @@ class Programme:
         """Bounds and slopes of sample i; the multipliers, costs and basis of the last one stay as a start."""
         inputs, task, n = self.inputs, self.task, self.task.n
         radius = inputs.radius if inputs.shared else inputs.radius[i]
-        if self.solver is None or (inputs.card is not None and not inputs.shared):
-            self._build(radius)
-        u0, h = inputs.centre[i], self.solver
-        self.u0, self.radius = u0, radius
+        self.up, self.down = (radius, radius) if self.rooms is None else (room[i] for room in self.rooms)
+        if self.solver is None or (inputs.card is not None and not (inputs.shared and self.rooms is None)):
+            self._build()
+        self.u0, h = inputs.centre[i], self.solver
         lower, upper = np.r_[units.xl, units.zl], np.r_[units.xh, units.zh]
         if inputs.card is None:
             lower, upper = np.r_[lower, -radius], np.r_[upper, radius]
         columns = np.arange(len(lower), dtype=np.int32)
         h.changeColsBounds(len(columns), columns, lower, upper)
-        pre = task.B @ u0 + task.b
+        pre = task.B @ self.u0 + task.b
         linear, free = ~np.isnan(units.linear), np.isnan(units.chord)
         one, inf = units.linear == 1, np.full(n, np.inf)
         low = np.r_[pre, np.where(linear & ~one, -inf, 0.0), np.where(one, -inf, 0.0), -inf]
@@ -171,7 +171,7 @@ class Programme:
     def minimise(self, w: np.ndarray, v: np.ndarray) -> Solved:
         """min w'x + v'u for the present sample."""
         n, h = self.task.n, self.solver
-        moved = v if self.inputs.card is None else np.r_[v * self.radius, -v * self.radius]
+        moved = v if self.inputs.card is None else np.r_[v * self.up, -v * self.down]
         cost = np.r_[w, np.zeros(n), moved]
         h.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
         h.run()
@@ -182,8 +182,8 @@ class Programme:
             lam, optimal = np.zeros(n), False
         u = self.u0
         if len(columns):
-            rest = columns[2 * n :]
-            u = self.u0 + (rest if self.inputs.card is None else self.radius * (rest[: len(self.u0)] - rest[len(self.u0) :]))
+            rest, p = columns[2 * n :], len(self.u0)
+            u = self.u0 + (rest if self.inputs.card is None else self.up * rest[:p] - self.down * rest[p:])
         return Solved(lam, u, float(h.getInfo().objective_function_value) + float(v @ self.u0), optimal)
 
 

@@ -190,15 +190,25 @@ def _choose(a, o, up, down, used, saliency, pairs) -> tuple[np.ndarray, np.ndarr
 
 
 def lp_attack(
-    model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inputs: Uncertainty, *, objective: str = "margin", relaxation: str = "triangle", targets: int | None = None
+    model: Any,
+    U: Float[np.ndarray, "N p"],
+    y: Int[np.ndarray, " N"],
+    inputs: Uncertainty,
+    *,
+    objective: str = "margin",
+    relaxation: str = "triangle",
+    targets: int | None = None,
+    clip: tuple[float, float] | None = None,
 ) -> Float[np.ndarray, "N p"]:
     """The input at the optimum of a linear programme over the relaxed model.
 
     Mathematics: for each class j from the runner-up on, min (y_label - y_j) over the relaxation, until one of the inputs found is misclassified.
     "discrepancy" maximises sum_i (x_i - x0_i)^2, each term by its concave envelope, the chord: the thesis' objective, which for the programmes without an
-    upper line is optimal at every u and so carries no information. For sets of at most k moving inputs, the k largest moves are kept.
+    upper line is optimal at every u and so carries no information. For sets of at most k moving inputs, the k largest moves are kept, each in full.
 
-    Args: inputs: boxes or sets with a card. relaxation: "displayed" | "theorem7" | "triangle". targets: classes to try; all if None.
+    Args:
+        inputs: boxes or sets with a card. relaxation: "displayed" | "theorem7" | "triangle". targets: classes to try; all if None.
+        clip: range of the inputs, for sets with a card (boxes are cut to it as they are made).
     Raises: ImportError without highspy; ValueError for another objective.
     Source: Tsai thesis (2024), section 4.4, Theorem 7.
     """
@@ -208,7 +218,11 @@ def lp_attack(
         raise ValueError(f"objective must be 'margin' or 'discrepancy', got {objective!r}")
     task = problem(model)
     start = _start(task, inputs, relaxation)
-    programme, network, out = Programme(task, inputs), classifier(task), np.array(U)
+    rooms = tuple(np.broadcast_to(inputs.radius, U.shape) for _ in range(2))
+    if clip is not None and inputs.card is not None:
+        rooms = np.minimum(rooms[0], np.maximum(clip[1] - U, 0)), np.minimum(rooms[1], np.maximum(U - clip[0], 0))
+    programme = Programme(task, inputs, None if clip is None or inputs.card is None else rooms)
+    network, out = classifier(task), np.array(U)
     C, D = (M.toarray() if hasattr(M, "toarray") else M for M in (task.C, task.D))
     clean = logits(network, U)
     x0 = task.equilibrium(U)[0]
@@ -218,12 +232,12 @@ def lp_attack(
         if objective == "discrepancy":
             low, high = (np.where(np.isfinite(v), v, x0[i]) for v in (units.xl, units.xh))
             w = -((high - x0[i]) ** 2 - (low - x0[i]) ** 2) / np.where(high > low, high - low, 1.0)
-            out[i] = _rounded(programme.minimise(w, np.zeros(task.p)).u, inputs, i)
+            out[i] = _rounded(programme.minimise(w, np.zeros(task.p)).u, inputs, rooms, i)
             continue
         lowest = np.inf
         order = [j for j in np.argsort(-clean[i], kind="stable") if j != y[i]]
         for j in order[:targets]:
-            u = _rounded(programme.minimise(C[y[i]] - C[j], D[y[i]] - D[j]).u, inputs, i)
+            u = _rounded(programme.minimise(C[y[i]] - C[j], D[y[i]] - D[j]).u, inputs, rooms, i)
             f = logits(network, u[None])[0]
             value = f[y[i]] - np.delete(f, y[i]).max()
             if value < lowest:
@@ -244,16 +258,15 @@ def _start(task: Problem, inputs: Uncertainty, relaxation: str):
     return dual_bounds(task, inputs, functionals, _interval(task, inputs, functionals), passes=1, ascent_steps=0, sides="lower", keep=False)
 
 
-def _rounded(u: np.ndarray, inputs: Uncertainty, i: int) -> np.ndarray:
-    """u cut to the set of sample i; of a set with a card only the largest moves, in radii, are kept."""
-    part = inputs.take([i])
-    u = np.clip(u, part.lower[0], part.upper[0])
+def _rounded(u: np.ndarray, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray], i: int) -> np.ndarray:
+    """u cut to the set of sample i; of a set with a card only the largest moves, relative to their room, are kept."""
+    u0, up, down = inputs.centre[i], rooms[0][i], rooms[1][i]
     if inputs.card is None:
-        return u
-    radius = np.broadcast_to(part.radius, (1, len(u)))[0]
-    moves = np.divide(np.abs(u - part.centre[0]), radius, out=np.zeros_like(u), where=radius > 0)
+        return np.clip(u, u0 - down, u0 + up)
+    room = np.where(u > u0, up, down)
+    moves = np.divide(np.abs(u - u0), room, out=np.zeros_like(u), where=room > 0)
     keep = np.argsort(-moves, kind="stable")[: inputs.card]
-    out = np.array(part.centre[0])
-    full = part.centre[0] + radius * np.sign(u - part.centre[0])  # what the budget split among several is spent on those kept
-    out[keep] = np.where(moves[keep] > 0, full[keep], out[keep])
+    keep = keep[moves[keep] > 0]
+    out = np.array(u0)
+    out[keep] += room[keep] * np.sign(u[keep] - u0[keep])  # in full: what the budget gave to others is spent on those kept
     return out

@@ -280,6 +280,31 @@ def test_a_factor_that_must_grow():
     check(M, Z, rows, kappa=np.inf, beta=1e-3)
 
 
+@pytest.mark.parametrize("part", [False, True])
+def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
+    """Dependent columns can stop exchanges however short the step: the parametric active set then solves the row."""
+    from implicit_models.sim import rows as module
+
+    rng = np.random.default_rng(8)
+    M = np.maximum(rng.normal(size=(40, 50)), 0)
+    M[:, 10:14], M[:, 20] = M[:, 4:8], M[:, 0] + M[:, 1]
+    Z = M @ rng.normal(size=(50, 3)) * 0.2 + 0.1 * rng.normal(size=(40, 3))
+    arguments = {"kappa": 0.6, "beta": 0.02, "ball_mask": np.arange(50) < 15 if part else None, "rtol": 1e-10, "atol": 1e-12}
+    expected = solve_rows(*gram(M, Z), **arguments)
+
+    def gives_up(G, C, zz, *rest):
+        A, multiplier, gap, value, violation, pieces, reason = rest[-7:]
+        A[:], gap[:], value[:], reason[:] = 0, np.inf, 1, 3
+        return len(C)
+
+    monkeypatch.setattr(module, "solve_chunk", gives_up)
+    monkeypatch.setattr(module, "fista", lambda *a, **k: pytest.fail("no row should reach the iteration"))
+    rows = solve_rows(*gram(M, Z), **arguments)
+    assert list(rows.status) == ["optimal"] * 3
+    np.testing.assert_allclose(rows.multiplier, expected.multiplier, rtol=1e-6)
+    np.testing.assert_allclose(Z.T - rows.A @ M.T, Z.T - expected.A @ M.T, atol=1e-7)
+
+
 def test_fallback_is_visible_and_certified(monkeypatch):
     from implicit_models.sim import rows as module
 

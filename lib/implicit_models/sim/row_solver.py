@@ -169,7 +169,8 @@ def part_ball_row(
                 return False
             done, steps = rounds > 0, max(rounds, 0)
         if not done:
-            for attempt in range(3):  # long steps early, then earlier, then none
+            # long steps early, then earlier, then none: but for a penalty without ridge the caller has a better last resort
+            for attempt in range(2 if ridge == 0.0 and beta > 0.0 else 3):
                 tau = start(G, c, a, r, barred)
                 k, long, noise, mu, why = 0, False, NOISE * tau, 0.0, END
                 early = few if attempt == 0 else (2 if attempt == 1 else EVERYTHING)

@@ -4,7 +4,8 @@
 
 for every column z of Z, from G = M'M, c = M'z and z'z alone. The l1 norm of the whole penalised row is followed by
 homotopy (`homotopy`, `long_step`); unpenalised columns outside the ball are first eliminated exactly (`free_columns`);
-a row that ends without a certificate goes to `fista`, which its status says.
+a row that ends without a certificate is followed again by the parametric active set of `perspective_path`, and if need be goes to
+`fista`, which its status says.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from implicit_models.sim.certificate import objective
+from implicit_models.sim.certificate import certify, objective
 from implicit_models.sim.fista import fista
 from implicit_models.sim.free_columns import eliminate
 from implicit_models.sim.gram import as_matrix
+from implicit_models.sim.perspective_path import follow_rows
 from implicit_models.sim.row_solver import solve_chunk
 
+ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
+NO_KNEE = 1e9  # beyond every coefficient: the perspective penalty is then the l1 norm
 FEW = 80  # support up to which the path is followed event by event
 VIOLATION = 1e-9  # of the ball, relative to kappa, that a certified row may have
 
@@ -145,17 +149,55 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
 
     good = ((gap <= settings["rtol"] * value) | (gap <= settings["slack"])) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
-    if len(todo):
-        own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
-        start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
-        A[todo], gap[todo], steps[todo] = fista(G, C[todo], zz[todo], kappa=kappa[todo], start=start, **own)
-        value = objective(G, C[todo], zz[todo], A[todo], beta=own["beta"], ridge=own["ridge"])
-        enough = (gap[todo] <= own["rtol"] * value) | (gap[todo] <= own["slack"])
-        status[todo] = np.where(enough, "fista", "inaccurate")
-        r = C[todo] - A[todo] @ G - settings["ridge"] * A[todo]
-        inside = np.abs(r[:, settings["ball_mask"]]).max(axis=1, initial=0.0)
-        multiplier[todo] = np.where(np.isfinite(kappa[todo]), np.maximum(inside - own["beta"], 0.0), 0.0)
+    for attempt in (_followed, _iterated):
+        if len(todo):
+            own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
+            start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
+            enough = attempt(G, C[todo], zz[todo], kappa[todo], start, rows, todo, status, **own)
+            todo = todo[~enough]
+    status[todo] = "inaccurate"
     return Rows(A, multiplier, gap, steps, status)
+
+
+def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
+    """Rows with a penalty again, by the parametric active set; returns which are certified now.
+
+    Where columns depend on each other, exchanges may go in circles however short the step is; the proximal term of that method gives
+    each of its systems one solution.
+    """
+    able = beta > 0.0 if ridge == 0.0 else np.zeros(len(todo), bool)
+    enough = np.zeros(len(todo), bool)
+    for i in np.flatnonzero(able):
+        k = slice(i, i + 1)
+        a, mu, pieces, reached = np.zeros((1, len(G))), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, bool)
+        for _ in range(ROUNDS):
+            follow_rows(G, C[k], beta[i] / (2 * NO_KNEE), NO_KNEE, kappa[k], ball_mask, a, mu, 40 * len(G) + 1000, pieces, reached)
+            norm = np.abs(a[0, ball_mask]).sum()
+            if norm > kappa[i]:  # by rounding
+                a[:, ball_mask] *= kappa[i] / norm
+            gap = certify(G, C[k], zz[k], a, kappa=kappa[i], ball_mask=ball_mask, beta=beta[i])[0]
+            rows.n_steps[todo[i]] += pieces[0]
+            value = objective(G, C[k], zz[k], a, beta=beta[k], ridge=0.0)[0]
+            enough[i] = gap <= rtol * value or gap <= slack[i]
+            if enough[i] or not reached[0]:
+                break
+        if enough[i] or gap < rows.gap[todo[i]] or not rows.gap[todo[i]] >= 0.0:
+            rows.A[todo[i]], rows.multiplier[todo[i]], rows.gap[todo[i]] = a[0], mu[0], gap
+    return enough
+
+
+def _iterated(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
+    """Rows by FISTA, the visible fallback; returns which are certified now."""
+    settings = {"ball_mask": ball_mask, "beta": beta, "ridge": ridge, "rtol": rtol, "slack": slack}
+    A, rows.gap[todo], rows.n_steps[todo] = fista(G, C, zz, kappa=kappa, start=start, **settings)
+    rows.A[todo] = A
+    value = objective(G, C, zz, A, beta=beta, ridge=ridge)
+    enough = (rows.gap[todo] <= rtol * value) | (rows.gap[todo] <= slack)
+    status[todo[enough]] = "fista"
+    r = C - A @ G - ridge * A
+    inside = np.abs(r[:, ball_mask]).max(axis=1, initial=0.0)
+    rows.multiplier[todo] = np.where(np.isfinite(kappa), np.maximum(inside - beta, 0.0), 0.0)
+    return enough
 
 
 def _free(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:

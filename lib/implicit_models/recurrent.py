@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.equilibrium.convergence import SolveStatistics
+from implicit_models.equilibrium.recurrence import recurrence, supports
 from implicit_models.matrices import product
 from implicit_models.model import ImplicitModel, checked_size
 
@@ -42,10 +43,18 @@ class ImplicitRNN(ImplicitModel):
     def input_size(self) -> int:
         return self.in_features - self.out_features
 
+    def _fuses(self) -> bool:
+        """Whether the whole sequence runs in one compiled call (`equilibrium.recurrence`)."""
+        matrices = (self.B, self.C, *(() if self.D is None else (self.D,)))
+        return supports(self.A, self.activation, self.settings) and all(M.layout is torch.strided for M in matrices)
+
     def forward(
         self, S: Float[Tensor, "N T p"], h0: Float[Tensor, "N h"] | None = None
     ) -> tuple[Float[Tensor, "N T h"], Float[Tensor, "N h"]]:
         """Hidden states of every step, and the last one.
+
+        On the CPU, with dense matrices, up to 256 states and implicit differentiation, the whole sequence is one compiled call, forward
+        and exactly backward through time; otherwise a loop over the steps.
 
         Args: S (N, T, p) sequences; h0 (N, hidden), zero if None.
         Returns: Y (N, T, hidden), h (N, hidden). `last_solve` joins the steps: iterations summed, worst residual.
@@ -60,6 +69,11 @@ class ImplicitRNN(ImplicitModel):
             self._check_input(h0, "h0")
             if h0.shape != (N, self.hidden_size):
                 raise ValueError(f"h0 must have shape {(N, self.hidden_size)}, got {tuple(h0.shape)}")
+        if N and T and self._fuses():
+            A = self._feedback_matrix()
+            Y, found = recurrence(A, self.B, self.C, self.D, self.b, self.d, S, h0, self.activation, self.settings)
+            self.last_solve = SolveStatistics(found.n_iter, found.residual, found.status, found.method)
+            return Y, Y[:, -1]
         h = S.new_zeros(N, self.hidden_size) if h0 is None else h0
         dense = self.B.layout is torch.strided and (self.D is None or self.D.layout is torch.strided)
         outputs, steps = [], []

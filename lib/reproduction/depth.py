@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 
 from implicit_models.equilibrium.solve import solve_equilibrium
-from implicit_models.layers import ImplicitModel
+from implicit_models.model import ImplicitModel
 
 # The papers' stopping rule: the largest change of an entry below 3e-6.
 PAPER_TOLERANCE = 3e-6

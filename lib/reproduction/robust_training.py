@@ -39,9 +39,18 @@ from reproduction.recipe import History, Recipe
 from reproduction.trained import _digest, _load, _packed, _store
 
 N_STATES, KAPPA = 64, 0.95
-KEY_MODULES = ("implicit_models.layers", "reproduction.robust_training")
+KEY_MODULES = ("implicit_models.model", "reproduction.robust_training")
 PENALTIES = {"convex_penalty": convex_penalty, "sensitivity": sensitivity_norm}
 OBJECTIVES = ("plain", "weight_decay", *PENALTIES, "adversarial", "interval")
+
+
+# Weights of the penalties, one model each; the shorter lists of "quick" prove the machinery.
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {"seeds": (0,), "weights": (1e-3,), "decays": (1e-4,), "epochs": 5, "measured": 200, "random_models": 20},
+    "full": {"seeds": (0, 1, 2), "weights": (1e-4, 1e-3, 1e-2), "decays": (1e-5, 1e-4, 1e-3), "epochs": 15, "measured": 1000, "random_models": 300},
+}  # fmt: skip
+LABELS = {"plain": "plain", "weight_decay": "l2 weight decay", "convex_penalty": "penalty (4.7)", "sensitivity": "norm of S",
+          "adversarial": "attacked samples", "interval": "interval bounds"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,3 +203,19 @@ def measured(model: ImplicitModel, images: Dataset, epsilons: Sequence[float], *
             out[bound].append(float((bounds(model, u, eps=eps, method=bound, spec=spec).lb > 0).all(axis=1).mean()))
     return out
 
+
+def objectives(profile: str, weights: Sequence[float], train_eps: float) -> dict[str, list[Objective]]:
+    """Objective -> its settings: one for each weight of a penalty or of the control, one for the others.
+
+    The interval bounds start from the samples themselves and get twice the epochs, as their radius has to rise first.
+    """
+    chosen = PROFILES[profile]
+    common = {"epochs": chosen["epochs"], "batch_size": 100 if profile == "quick" else 200}
+    return {
+        "plain": [Objective("plain", **common)],
+        "weight_decay": [Objective("weight_decay", weight=w, **common) for w in chosen["decays"]],
+        "convex_penalty": [Objective("convex_penalty", weight=w, **common) for w in weights],
+        "sensitivity": [Objective("sensitivity", weight=w, **common) for w in weights],
+        "adversarial": [Objective("adversarial", eps=train_eps, **common)],
+        "interval": [Objective("interval", eps=train_eps, **(common | {"epochs": 2 * common["epochs"]}))],
+    }

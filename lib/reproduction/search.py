@@ -35,7 +35,7 @@ KAPPAS = (0.5, 0.95)
 
 def candidates() -> Iterator[tuple[str, str, dict[str, Any], Callable[[int], nn.Module], Recipe]]:
     """All points of the grid: task, model, setting, constructor from a seed, recipe."""
-    from implicit_models.layers import ImplicitModel
+    from implicit_models.model import ImplicitModel
 
     sizes = {"identity": (10, 10, 4), "addition": (50, 1, 20)}
     for (task, (p, q, n)), lr, batch_size in itertools.product(sizes.items(), *RECIPES.values()):

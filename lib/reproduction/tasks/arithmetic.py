@@ -119,7 +119,7 @@ def models(seed: int, profile: str = "full") -> dict[str, Model]:
         seed: of the initial weights.
         profile: decides the epochs.
     """
-    from implicit_models.layers import ImplicitModel
+    from implicit_models.model import ImplicitModel
 
     chosen = settings(profile)
     recipe = Recipe(epochs=chosen["epochs"])
@@ -159,7 +159,7 @@ def table_models(seed: int, profile: str = "full") -> dict[str, Model]:
         seed: of the initial weights.
         profile: decides the epochs and which activations are tried.
     """
-    from implicit_models.layers import ImplicitModel
+    from implicit_models.model import ImplicitModel
 
     chosen = settings(profile)
     recipe = Recipe(epochs=chosen["table_epochs"], on_nan="stop")

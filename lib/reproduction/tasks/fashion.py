@@ -40,7 +40,7 @@ LABELS = {
 }
 # First-party code that decides a trained network; its settings are part of the key by themselves.
 KEY_MODULES = {
-    "implicit": ("implicit_models.layers",),
+    "implicit": ("implicit_models.model",),
     "explicit": ("reproduction.baselines.mlp",),
     "linear": ("reproduction.baselines.linear",),
 }
@@ -83,7 +83,7 @@ def models(seed: int, profile: str = "full", *, in_features: int = 784, n_classe
         in_features: pixels of an image (64 for the digits).
         n_classes: outputs.
     """
-    from implicit_models.layers import ImplicitModel
+    from implicit_models.model import ImplicitModel
 
     recipe = _recipe(profile)
     return {
@@ -100,7 +100,7 @@ def control_models(
     The linear classifier, and each of the two without one of its parts or with one more. Arguments
     are those of `models`.
     """
-    from implicit_models.layers import ImplicitModel
+    from implicit_models.model import ImplicitModel
 
     recipe, sizes = _recipe(profile), (in_features, *HIDDEN, n_classes)
 

@@ -85,7 +85,7 @@ def models(seed: int, profile: str = "full") -> dict[str, Model]:
         seed: of the initial weights.
         profile: decides the epochs.
     """
-    from implicit_models.layers import ImplicitModel
+    from implicit_models.model import ImplicitModel
 
     chosen = settings(profile)
     recipe = Recipe(epochs=chosen["epochs"])

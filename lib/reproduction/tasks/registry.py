@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from implicit_models.layers import ImplicitModel
+from implicit_models.model import ImplicitModel
 from reproduction.baselines.mlp import MLP
 from reproduction.baselines.nalu import NALU
 from reproduction.baselines.transformer import DepthwiseEncoder, EncoderDecoder, SequentialEncoder

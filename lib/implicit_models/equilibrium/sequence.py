@@ -1,0 +1,271 @@
+"""Compiled recurrence with an implicit cell: a whole sequence forward, and exactly backward through time.
+
+    u_t = [s_t, h_{t-1}],   x_t = phi(A x_t + B u_t + b),   h_t = C x_t + D u_t + d,        t = 1..T.
+
+With g_t = dL/dh_t in total, d_t = phi'(z_t) and v_t the adjoint state,
+
+    v_t = d_t (A' v_t + C' g_t),      g_{t-1} += B_h' v_t + D_h' g_t,      t = T..1,
+
+and the gradients of the matrices are single products over all steps: dA = sum v_t x_t', dB = sum v_t u_t', dC = sum g_t x_t',
+dD = sum g_t u_t'. A block of samples goes through all steps inside the cache; equilibria and adjoints are the Gauss-Seidel sweeps of
+`gauss_seidel.py`, warm-started from the step before in the forward direction. Every lane is frozen by its own test, so that a sequence
+does not depend on the others of its batch.
+
+Arrays are feature-major: column t N' + s is step t of sample s, N' the batch rounded up to whole blocks.
+
+Source: Decugis et al. (2024), section 2.1 (the cell); Tsai (2024), section 5.2 (implicit differentiation of one equilibrium).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from .blocks import aligned, clear
+from .gauss_seidel import _MARGIN, MAX_ITER, _judge, _pack_rows
+from .simd import (ROWS, VECTOR_BYTES, absolute, address, advance, any_positive, lanes, load, maximum, multiply_rows, spread, store,
+                   where_positive)  # fmt: skip
+from .sweeps import (ACTIVE, BOUND, EVALUATED, N_LANE_ROWS, PIECEWISE_LINEAR, PREVIOUS, TANH, UNIT, extrapolate, freeze,
+                     sweep)  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _panels(M, transpose, reverse_rows, reverse_columns, first, columns, panel):
+    """Pack the columns first .. of M (rows of M' if transpose) by panels of ROWS rows; what M lacks is zero."""
+    rows = M.shape[1] if transpose else M.shape[0]
+    used = M.shape[0] if transpose else M.shape[1] - first
+    padded = (rows + ROWS - 1) // ROWS * ROWS
+    clear(panel, padded * columns)
+    for row in range(rows):
+        i = rows - 1 - row if reverse_rows else row
+        for column in range(used):
+            j = used - 1 - column if reverse_columns else column
+            value = M[j, i] if transpose else M[i, first + j]
+            panel[row // ROWS * ROWS * columns + column * ROWS + row % ROWS] = value
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _multiply(panel, rows, columns, x, bias, out, width, samples):
+    """out = bias + panel @ x; rows a multiple of ROWS; out may be bias."""
+    for row in range(0, rows, ROWS):
+        target, start = advance(out, row * samples), row * columns
+        if width == 4:
+            multiply_rows(panel, start, x, columns, 0, bias, row, target, 4)
+        elif width == 3:
+            multiply_rows(panel, start, x, columns, 0, bias, row, target, 3)
+        elif width == 2:
+            multiply_rows(panel, start, x, columns, 0, bias, row, target, 2)
+        else:
+            multiply_rows(panel, start, x, columns, 0, bias, row, target, 1)
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _copy(source, source_stride, target, target_stride, rows, reverse, samples):
+    """Rows of `samples` numbers from one feature-major array to another, whole registers at a time."""
+    step = lanes(source)
+    for row in range(rows):
+        i = rows - 1 - row if reverse else row
+        for lane in range(0, samples, step):
+            store(target, row * target_stride + lane, load(source, i * source_stride + lane))
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _put(source, source_stride, target, target_stride, rows, reverse, samples):
+    """The same with the rows of the target reversed."""
+    step = lanes(source)
+    for row in range(rows):
+        i = rows - 1 - row if reverse else row
+        for lane in range(0, samples, step):
+            store(target, i * target_stride + lane, load(source, row * source_stride + lane))
+
+
+@njit(nogil=True, cache=True)
+def _settle(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out, scratch,
+            contraction, tol, relative, rounding, accepted, max_iter, residual, n_iter, status, at):
+    """Sweep until every lane is judged; count, worst residual and worst status of the samples at `at` are joined."""
+    n_lanes = lanes(x)
+    clear(table, N_LANE_ROWS * samples)
+    for lane in range(0, samples, n_lanes):
+        store(table, ACTIVE * samples + lane, spread(x, 1.0))
+        store(table, PREVIOUS * samples + lane, spread(x, np.inf))
+        unit = spread(x, 0.0)
+        if adjoint:
+            for row in range(n):
+                unit = maximum(absolute(load(rhs, row * samples + lane)), unit)
+        unit = where_positive(unit, unit, spread(x, 1.0))
+        store(table, UNIT * samples + lane, unit)
+        store(table, BOUND * samples + lane, unit * spread(x, _MARGIN * tol))
+    live = samples
+    found, count, what = np.empty(1, residual.dtype), np.empty(1, np.int32), np.empty(1, np.int8)
+    while live > 0:
+        sweep(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, table, out, scratch)
+        for first in range(0, samples, n_lanes):
+            freeze(table, first, samples, contraction, relative, rounding, max_iter)
+            extrapolate(table, first, samples, x, step, n_pad)
+            if not any_positive(load(table, EVALUATED * samples + first)):
+                continue
+            for lane in range(first, first + n_lanes):
+                if table[EVALUATED * samples + lane] == 0:
+                    continue
+                what[0] = MAX_ITER
+                if _judge(table, lane, samples, tol, relative, accepted, max_iter, 0, found, count, what):
+                    live -= 1
+                    s = at + lane
+                    n_iter[s] += count[0]
+                    status[s] = max(status[s], what[0])
+                    if not found[0] <= residual[s]:  # a NaN is kept
+                        residual[s] = found[0]
+
+
+@njit(nogil=True, cache=True)
+def _workspace(n, k, h, samples, n_lanes):
+    """Numbers that one thread needs."""
+    n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
+    panels = n_pad * (n_pad + ROWS + 4 + k) + h_pad * (n_pad + max(k, h))
+    return panels + samples * (4 * n_pad + max(n_pad, h_pad) + ROWS + N_LANE_ROWS + k + 3 * h_pad) + 2 * n_lanes + 256
+
+
+@njit(nogil=True, cache=True)
+def sequence_forward(A, B, C, D, b, d, code, slope, U, X, width, first, last, tol, relative, max_iter, residual, n_iter, status):
+    """States and hidden states of the blocks first .. last - 1.
+
+    Args:
+        A (n, n), B (n, k), C (h, n), D (h, k), b (n,), d (h,); k = inputs + h.
+        code, slope: of the activation, see `gauss_seidel`.
+        U: (k, (T + 1) N'), its first rows the inputs, its last h rows the hidden states: those of step 0 are given, the others written.
+        X: (n, T N'), written.
+        width: registers a block.
+        residual (N',), n_iter, status: zeros, joined over the steps.
+    """
+    n, k, h = A.shape[0], B.shape[1], C.shape[0]
+    n_lanes = VECTOR_BYTES // A.itemsize
+    samples = width * n_lanes
+    n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
+    columns = residual.size
+    steps = X.shape[1] // columns
+    work, integers = np.empty(_workspace(n, k, h, samples, n_lanes), A.dtype), np.empty(2 * n_pad, np.int64)
+    panel = aligned(work)
+    corner = advance(panel, n_pad * n_pad)
+    B_panel = advance(corner, n_pad * ROWS)
+    C_panel = advance(B_panel, n_pad * k)
+    D_panel = advance(C_panel, h_pad * n_pad)
+    diagonal = advance(D_panel, h_pad * max(k, h))
+    above, below, slopes = advance(diagonal, n_pad), advance(diagonal, 2 * n_pad), advance(diagonal, 3 * n_pad)
+    x = advance(slopes, n_pad)
+    rhs, step = advance(x, n_pad * samples), advance(x, 2 * n_pad * samples)
+    b_wide = advance(step, 2 * n_pad * samples)
+    u = advance(b_wide, n_pad * samples)
+    y = advance(u, k * samples)
+    d_wide = advance(y, h_pad * samples)
+    out = advance(d_wide, 2 * h_pad * samples)
+    table = advance(out, ROWS * samples)
+    scratch = advance(table, N_LANE_ROWS * samples)
+    codes = address(integers)
+    contraction = _pack_rows(A, False, code, slope, False, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner)
+    _panels(B, False, False, False, 0, k, B_panel)
+    _panels(C, False, False, False, 0, n_pad, C_panel)
+    _panels(D, False, False, False, 0, k, D_panel)
+    rounding = 2.2e-16 if A.itemsize == 8 else 1.2e-7
+    clear(b_wide, n_pad * samples)
+    clear(d_wide, h_pad * samples)
+    for row in range(n):
+        for lane in range(samples):
+            b_wide[row * samples + lane] = b[row]
+    for row in range(h):
+        for lane in range(samples):
+            d_wide[row * samples + lane] = d[row]
+    U_, X_, p = address(U), address(X), k - h
+    stride_u, stride_x = U.shape[1], X.shape[1]
+    for block in range(first, last):
+        at = block * samples
+        clear(x, 3 * n_pad * samples)
+        _copy(advance(U_, at), stride_u, u, samples, k, False, samples)
+        for t in range(steps):
+            if t > 0:
+                _copy(advance(U_, t * columns + at), stride_u, u, samples, p, False, samples)
+            _multiply(B_panel, n_pad, k, u, b_wide, rhs, width, samples)
+            _settle(panel, corner, x, rhs, step, step, False, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out,
+                    scratch, contraction, tol, relative, rounding, 0.0, max_iter, residual, n_iter, status, at)
+            _copy(x, samples, advance(X_, t * columns + at), stride_x, n, False, samples)
+            _multiply(D_panel, h_pad, k, u, d_wide, y, width, samples)
+            _multiply(C_panel, h_pad, n_pad, x, y, y, width, samples)
+            _copy(y, samples, advance(u, p * samples), samples, h, False, samples)
+            _copy(y, samples, advance(U_, p * stride_u + (t + 1) * columns + at), stride_u, h, False, samples)
+
+
+@njit(nogil=True, cache=True)
+def sequence_backward(A, B, C, D, code, slope, X, G, V, first_carry, reverse, width, first, last, tol, max_iter, residual, n_iter, status):
+    """Adjoint states of the blocks first .. last - 1.
+
+    Args:
+        A, B, C, D, code, slope, X, width: as in `sequence_forward`.
+        G: (h, T N'), the gradient of every hidden state by itself; that in total when it returns.
+        V: (n, T N'), written. first_carry: (h, N'), the gradient of h_0, written.
+        reverse: sweep A' from the last state to the first.
+    """
+    n, k, h = A.shape[0], B.shape[1], C.shape[0]
+    n_lanes = VECTOR_BYTES // A.itemsize
+    samples = width * n_lanes
+    n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
+    columns = residual.size
+    steps = X.shape[1] // columns
+    work, integers = np.empty(_workspace(n, k, h, samples, n_lanes), A.dtype), np.empty(2 * n_pad, np.int64)
+    panel = aligned(work)
+    corner = advance(panel, n_pad * n_pad)
+    Ct = advance(corner, n_pad * ROWS)
+    Bt = advance(Ct, n_pad * k)
+    Dt = advance(Bt, h_pad * n_pad)
+    diagonal = advance(Dt, h_pad * max(k, h))
+    above, below, slopes = advance(diagonal, n_pad), advance(diagonal, 2 * n_pad), advance(diagonal, 3 * n_pad)
+    v = advance(slopes, n_pad)
+    rhs, step, gain = advance(v, n_pad * samples), advance(v, 2 * n_pad * samples), advance(v, 3 * n_pad * samples)
+    zeros = advance(gain, n_pad * samples)
+    g = advance(zeros, max(n_pad, h_pad) * samples)
+    carry = advance(g, k * samples)
+    out = advance(carry, 3 * h_pad * samples)
+    table = advance(out, ROWS * samples)
+    scratch = advance(table, N_LANE_ROWS * samples)
+    codes = address(integers)
+    contraction = _pack_rows(A, True, code, slope, reverse, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner)
+    _panels(C, True, reverse, False, 0, h, Ct)
+    _panels(B[:, k - h :], True, False, reverse, 0, n_pad, Bt)
+    _panels(D[:, k - h :], True, False, False, 0, h, Dt)
+    rounding = 2.2e-16 if A.itemsize == 8 else 1.2e-7
+    clear(zeros, max(n_pad, h_pad) * samples)
+    X_, G_, V_ = address(X), address(G), address(V)
+    stride_x, stride_g, stride_v = X.shape[1], G.shape[1], V.shape[1]
+    one, zero = spread(v, 1.0), spread(v, 0.0)
+    for block in range(first, last):
+        at = block * samples
+        clear(carry, h_pad * samples)
+        clear(gain, n_pad * samples)
+        for t in range(steps - 1, -1, -1):
+            here = t * columns + at
+            for row in range(h):
+                for lane in range(0, samples, n_lanes):
+                    total = load(G_, row * stride_g + here + lane) + load(carry, row * samples + lane)
+                    store(g, row * samples + lane, total)
+                    store(G_, row * stride_g + here + lane, total)
+            for row in range(n):
+                i = n - 1 - row if reverse else row
+                a = spread(v, diagonal[row])
+                for lane in range(0, samples, n_lanes):
+                    state = load(X_, i * stride_x + here + lane)
+                    if code[i] == PIECEWISE_LINEAR:
+                        slope_here = where_positive(state, one, spread(v, slope[i]))
+                    elif code[i] == TANH:
+                        slope_here = one - state * state
+                    else:
+                        slope_here = state * (one - state)
+                    store(gain, row * samples + lane, slope_here / (one - slope_here * a))
+            _multiply(Ct, n_pad, h, g, zeros, rhs, width, samples)
+            clear(v, n_pad * samples)
+            clear(step, n_pad * samples)
+            _settle(panel, corner, v, rhs, step, gain, True, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out,
+                    scratch, contraction, tol, False, rounding, 4 * rounding, max_iter, residual, n_iter, status, at)
+            _put(v, samples, advance(V_, here), stride_v, n, reverse, samples)
+            _multiply(Dt, h_pad, h, g, zeros, carry, width, samples)
+            _multiply(Bt, h_pad, n_pad, v, carry, carry, width, samples)
+        _copy(carry, samples, advance(address(first_carry), at), first_carry.shape[1], h, False, samples)

@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_box import cyclic, scalar
 
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.problem import from_matrices
-from tests.test_box import cyclic, scalar
 
 MAPS = ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", "identity", [("relu", 2), ("tanh", 2), ("sigmoid", 2)]]
 

@@ -143,7 +143,9 @@ def _box(task: Problem, inputs: Uncertainty, functionals: Specification, method:
 
 def _interval(task: Problem, inputs: Uncertainty, functionals: Specification) -> Bounds:
     found = state_interval(task, inputs)
-    lb, ub = functionals.over_states(0.5 * (found.l + found.h), 0.5 * (found.h - found.l))
+    verified = np.isfinite(found.l) & np.isfinite(found.h)
+    l, h = (np.where(verified, v, np.nan) for v in (found.l, found.h))  # noqa: E741
+    lb, ub = functionals.over_states(0.5 * (l + h), 0.5 * (h - l))
     fields = {"xl": found.l, "xh": found.h, "zl": found.zl, "zh": found.zh, "lb": lb, "ub": ub}
     evidence = {"il": found.l, "ih": found.h, "zl0": found.zl, "zh0": found.zh}
     return finished(task, inputs, functionals, statuses(inputs, *fields.values()), "interval", fields, **evidence)

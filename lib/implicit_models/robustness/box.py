@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import NotCertified, Problem
-from implicit_models.robustness.specification import EPS, row_product
+from implicit_models.robustness.specification import EPS, rounding_of, row_product
 
 METHODS = ("norm", "box", "comparison", "metzler")
 
@@ -105,7 +105,7 @@ def state_box(problem: Problem, inputs: Uncertainty, method: str = "box") -> Sta
     z0 = row_product(x0, problem.A) + row_product(inputs.centre, problem.B, problem.b)
     spread = row_product(sigma, A) + input_reach(problem, inputs)
     size = row_product(np.abs(x0), A) + row_product(np.abs(inputs.centre), B, np.abs(problem.b)) + spread
-    spread = spread + 4 * (problem.n + problem.p + 10) * EPS * size
+    spread = spread + rounding_of(problem) * size
     return StateBox(x0, sigma, z0, spread, error)
 
 

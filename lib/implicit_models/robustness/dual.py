@@ -25,7 +25,7 @@ from implicit_models.robustness.checker import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.relaxation_codes import unit_codes
-from implicit_models.robustness.specification import EPS, Specification
+from implicit_models.robustness.specification import Specification, rounding_of
 from implicit_models.sim.kernel_cache import drop_stale
 
 drop_stale(Path(__file__).parent)  # before a kernel is compiled or loaded
@@ -60,13 +60,13 @@ def dual_bounds(
     ok = start.status == "ok"
     absolute = np.abs(B)
     reach = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * absolute.sum(axis=1) + inputs.support(B)
-    largest = np.maximum(np.abs(start.xl), np.abs(start.xh))
+    largest = np.abs(np.stack([start.xl, start.xh, start.zl, start.zh])).max(axis=0)
     weight = reach + np.abs(task.b) + np.maximum(np.abs(zl), np.abs(zh)) + largest @ np.abs(A).T
     offset, _, scale = functionals.from_inputs
     constant = np.ascontiguousarray(np.broadcast_to(functionals.constant, (N, k)))
     state = np.abs(functionals.state)
     extra = (largest @ state.T if functionals.shared else np.einsum("nkj,nj->nk", state, largest)) + scale + np.abs(constant)
-    coefficient = 4 * (n + p + 10) * EPS
+    coefficient = rounding_of(task)
     nonlinear = np.isnan(zl) * 0 + ((zl < 0) & (zh > 0) | (code != 0))
     count = np.where(ok, 2 * nonlinear.sum(axis=1), 0)
     total, both = int(count.sum()) * passes, sides == "both"

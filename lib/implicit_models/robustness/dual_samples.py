@@ -64,7 +64,7 @@ def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced,
 @njit(nogil=True, cache=True)
 def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant, extra, steps, stop, lower, out,
                 keep, kept):  # fmt: skip
-    """Lower bounds of rows W x + V u + constant, raised in `lower` where they are better; kept (rows, n): their multipliers."""
+    """Lower bounds of rows W x + V u + constant, raised in `lower` where they are better; kept (rows, n): the multipliers of those."""
     rows = W.shape[0]
     order, slope, n_linear = split_units(zl, zh, code, a, fixed)
     m = order.size
@@ -101,7 +101,6 @@ def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weigh
                 lam[r] = tried[r]
     if keep:
         for r in range(rows):
-            kept[r] = np.nan
             if out[r] > lower[r]:
                 kept[r] = 0
                 for i in range(m):

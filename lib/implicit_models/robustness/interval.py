@@ -27,7 +27,7 @@ from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.robustness.box import input_reach, state_box, with_signed_diagonal
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
-from implicit_models.robustness.specification import EPS, row_product
+from implicit_models.robustness.specification import rounding_of, row_product
 
 _TOL, _MAX_ITER = 1e-11, 2000
 _BLOCK_SWEEPS = 500
@@ -78,7 +78,7 @@ def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
     reach = input_reach(problem, inputs)
     weight = np.asarray(abs(problem.B).sum(axis=1)).ravel()
     size = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * weight + np.abs(problem.b) + reach
-    rounding = 4 * (n + problem.p + 10) * EPS
+    rounding = rounding_of(problem)
     finite = np.isfinite(c).all(axis=1)
     if act.componentwise:
         W, both = doubled(problem)

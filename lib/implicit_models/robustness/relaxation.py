@@ -64,7 +64,7 @@ def upper_slope(zl, zh, code, a):
             low = z
         else:
             high = z
-    return derivative(low, code)
+    return derivative(max(low, 0.5 * (zl + zh)), code)  # the tangent of the envelope in the middle
 
 
 @njit(nogil=True, cache=True)

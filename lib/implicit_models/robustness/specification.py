@@ -41,6 +41,11 @@ def row_product(X: Float[np.ndarray, "N m"], M: Matrix, bias: Float[np.ndarray, 
     return out
 
 
+def rounding_of(problem: Problem) -> float:
+    """Share of the magnitude of its terms that is taken off a bound: what an evaluation needs, and one that checks it with all its errors."""
+    return 4 * (problem.n + problem.p + problem.q + 40) * EPS
+
+
 @dataclass(frozen=True, eq=False)
 class Specification:
     """Functionals of one problem and their bounds; matrix (k, q), or (N, k, q) with rows of every sample's own; None: the outputs."""
@@ -111,7 +116,7 @@ class Specification:
             middle = np.einsum("nkj,nj->nk", W, centre)
             spread = np.einsum("nkj,nj->nk", np.abs(W), np.broadcast_to(radius, centre.shape))
             size = np.einsum("nkj,nj->nk", np.abs(W), np.abs(centre)) + spread
-        slack = 4 * (self.problem.n + self.problem.p + 10) * EPS * (size + scale + np.abs(self.constant))
+        slack = rounding_of(self.problem) * (size + scale + np.abs(self.constant))
         spread = spread + support + slack
         return middle + offset - spread, middle + offset + spread
 

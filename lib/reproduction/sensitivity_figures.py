@@ -13,16 +13,16 @@ def matrix_and_row_sums(matrices: Mapping[str, Sequence[Sequence[float]]], class
     """Each matrix as a heat map above the row sums of its classes (mean over columns, so that both have one unit)."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(2, len(matrices), figsize=(6.2 * len(matrices), 6.4), squeeze=False, gridspec_kw={"hspace": 0.42, "height_ratios": (1, 1.1)})
-    for (name, S), column in zip(matrices.items(), panels.T, strict=True):
+    figure, panels = plt.subplots(2 * len(matrices), 1, figsize=(6.2, 6.0 * len(matrices)), squeeze=False, gridspec_kw={"hspace": 0.62})
+    for (name, S), above, below in zip(matrices.items(), panels[::2, 0], panels[1::2, 0], strict=True):
         S = np.asarray(S, dtype=float)
-        shown = column[0].imshow(S, aspect="auto", cmap="cividis", interpolation="nearest")
-        column[0].set(xlabel="input pixel", ylabel="output", title=f"S of 784-300-10, {name}", yticks=range(len(S)))
-        column[0].grid(False)
-        figure.colorbar(shown, ax=column[0], label="largest slope of output in pixel")
-        column[1].bar(range(len(S)), S.sum(axis=1), color="#0173b2")
-        column[1].set(ylabel="row sum of S", xticks=range(len(S)))
-        column[1].set_xticklabels(classes[name], rotation=45, ha="right", fontsize="small")
+        shown = above.imshow(S, aspect="auto", cmap="cividis", interpolation="nearest")
+        above.set(xlabel="input pixel", ylabel="output", title=f"S of 784-300-10, {name}", yticks=range(len(S)))
+        above.grid(False)
+        figure.colorbar(shown, ax=[above, below], label="bound of the slope", location="right", shrink=0.4, anchor=(0, 1))
+        below.bar(range(len(S)), S.sum(axis=1), color="#0173b2")
+        below.set(ylabel="row sum of S", xticks=range(len(S)))
+        below.set_xticklabels(classes[name], rotation=45, ha="right", fontsize="small")
     return figure
 
 

@@ -14,10 +14,11 @@ import time
 def main() -> int:
     """Compile every kernel; prints the seconds when it took any."""
     start = time.perf_counter()
-    from implicit_models.equilibrium import gauss_seidel, newton
+    from implicit_models.equilibrium import gauss_seidel, newton, recurrence
 
     gauss_seidel.warm_up()
     newton.warm_up()
+    recurrence.warm_up()
     seconds = time.perf_counter() - start
     print(f"equilibrium kernels ready ({seconds:.1f} s)")
     return 0

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from implicit_models.activations import Activation
+from implicit_models.activations import Activation, resolve_activation
 from implicit_models.equilibrium import compiled
 from implicit_models.equilibrium.convergence import NOT_FINITE
 from implicit_models.equilibrium.gauss_seidel import sweeps_in_reverse
+from implicit_models.equilibrium.implicit import _FirstDerivative as FirstDerivative
 from implicit_models.equilibrium.result import Solution
-from implicit_models.equilibrium.sequence import sequence_backward, sequence_forward
+from implicit_models.equilibrium.sequence import sequence_backward, sequence_forward, workspace
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.simd import ROWS, VECTOR_BYTES
 from implicit_models.equilibrium.solve import report_if_failed
@@ -58,17 +58,20 @@ class _Sequences:
         """(rows, T, N) view of a feature-major array."""
         return M.view(rows, self.T if steps is None else steps, self.columns)[:, :, : self.N]
 
-    def run(self, kernel: Callable[[int, int], None]) -> None:
-        """kernel(first, last) on the blocks, in as many threads as are worth it."""
+    def run(self, kernel: Callable[..., None], dtype: np.dtype) -> None:
+        """kernel(work, integers, first, last) on the blocks, in as many threads as are worth it."""
         work = self.n * self.n * self.columns * self.T
         threads = min(torch.get_num_threads(), self.blocks, 1 + work // WORK_PER_THREAD)
         if threads == 1:
-            kernel(0, self.blocks)
+            kernel(*self.workspace(dtype), 0, self.blocks)
             return
         cuts = [self.blocks * i // threads for i in range(threads + 1)]
-        futures = [compiled._pool(os.getpid()).submit(kernel, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        futures = [compiled._pool(os.getpid()).submit(kernel, *self.workspace(dtype), a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
         for future in futures:
             future.result()
+
+    def workspace(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        return workspace(self.n, self.k, self.h, self.width, dtype)
 
     def statistics(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.zeros(self.columns, dtype), np.zeros(self.columns, np.int32), np.zeros(self.columns, np.int8)
@@ -106,9 +109,11 @@ class _Recurrence(torch.autograd.Function):
         f.steps(U[:p], p, T + 1)[:, :T] = S.permute(2, 1, 0)
         if h0 is not None:
             U[p:, :N] = h0.t()
-        X, found = S.new_empty(n, T * f.columns), f.statistics(_array(A).dtype)
-        arrays = [_array(M) for M in (*parts, b_, d_)] + [f.code, f.slope, U.numpy(), X.numpy(), f.width]
-        f.run(lambda first, last: sequence_forward(*arrays, first, last, float(s.tol), s.relative, int(s.max_iter), *found))
+        X = S.new_empty(n, T * f.columns)
+        arrays, dtype = [_array(M) for M in (*parts, b_, d_)] + [f.code, f.slope, U.numpy(), X.numpy()], X.numpy().dtype
+        found = f.statistics(dtype)
+        f.run(lambda work, integers, first, last: sequence_forward(
+            *arrays, work, integers, f.width, first, last, float(s.tol), s.relative, int(s.max_iter), *found), dtype)  # fmt: skip
         Y = f.steps(U[p:].view(h, -1)[:, f.columns :].reshape(h, -1), h).permute(2, 1, 0).contiguous()
         if lost is not None:
             Y = Y.masked_fill(lost[:, :, None], float("nan"))
@@ -121,8 +126,15 @@ class _Recurrence(torch.autograd.Function):
         return Y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, gY):
+        if not torch.is_grad_enabled():
+            return _Recurrence._cotangents(ctx, gY)
+        with torch.no_grad():  # create_graph=True: values now, an error if anyone differentiates them
+            found = _Recurrence._cotangents(ctx, gY)
+        return tuple(g if g is None else FirstDerivative.apply(g, gY, *ctx.saved_tensors) for g in found)
+
+    @staticmethod
+    def _cotangents(ctx, gY):
         f, s = ctx.f, ctx.f.settings
         original, A, B, C, D, U, X = ctx.saved_tensors
         N, T, n, h, p = f.N, f.T, f.n, f.h, f.p
@@ -138,7 +150,8 @@ class _Recurrence(torch.autograd.Function):
         V, carry, found = gY.new_empty(n, T * f.columns), gY.new_empty(h, f.columns), f.statistics(G.numpy().dtype)
         arrays = [_array(M) for M in (A, B, C, D)] + [f.code, f.slope, X.numpy(), G.numpy(), V.numpy(), carry.numpy()]
         reverse = bool(sweeps_in_reverse(arrays[0].T))
-        f.run(lambda first, last: sequence_backward(*arrays, reverse, f.width, first, last, float(s.tol), int(s.max_iter), *found))
+        f.run(lambda work, integers, first, last: sequence_backward(
+            *arrays, work, integers, reverse, f.width, first, last, float(s.tol), int(s.max_iter), *found), G.numpy().dtype)  # fmt: skip
         solution = f.solution(V[:, : f.columns][:, :N].t(), found)
         report_if_failed("adjoint recurrence (gradient)", original, ctx.act, solution, s)
         needed = ctx.needs_input_grad
@@ -178,3 +191,12 @@ def recurrence(
     call = _Call(act, _Sequences(A, B, C, S.shape[0], S.shape[1], act, settings))
     Y = _Recurrence.apply(A, B, C, D, b, d, S, h0, call)
     return Y, call.solution
+
+
+def warm_up() -> None:
+    """Compile the kernels for float32 and float64, or load them from numba's disk cache."""
+    act = resolve_activation("relu", 1)
+    for dtype in (torch.float32, torch.float64):
+        M, u = (torch.zeros(shape, dtype=dtype, requires_grad=True) for shape in ((1, 1), (1, 2)))
+        Y, _ = recurrence(M, u, M, u, None, None, torch.zeros(1, 1, 1, dtype=dtype), None, act, SolverSettings())
+        Y.sum().backward()

@@ -119,16 +119,18 @@ def _settle(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal,
                         residual[s] = found[0]
 
 
-@njit(nogil=True, cache=True)
-def _workspace(n, k, h, samples, n_lanes):
-    """Numbers that one thread needs."""
+def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """What one thread needs. The caller holds it: kernels keep pointers, which do not keep an array alive."""
+    n_lanes = VECTOR_BYTES // dtype.itemsize
+    samples = width * n_lanes
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
     panels = n_pad * (n_pad + ROWS + 4 + k) + h_pad * (n_pad + max(k, h))
-    return panels + samples * (4 * n_pad + max(n_pad, h_pad) + ROWS + N_LANE_ROWS + k + 3 * h_pad) + 2 * n_lanes + 256
+    size = panels + samples * (4 * n_pad + max(n_pad, h_pad) + ROWS + N_LANE_ROWS + k + 3 * h_pad) + 2 * n_lanes + 256
+    return np.empty(size, dtype), np.empty(2 * n_pad, np.int64)
 
 
 @njit(nogil=True, cache=True)
-def sequence_forward(A, B, C, D, b, d, code, slope, U, X, width, first, last, tol, relative, max_iter, residual, n_iter, status):
+def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width, first, last, tol, relative, max_iter, residual, n_iter, status):
     """States and hidden states of the blocks first .. last - 1.
 
     Args:
@@ -136,7 +138,7 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, width, first, last, to
         code, slope: of the activation, see `gauss_seidel`.
         U: (k, (T + 1) N'), its first rows the inputs, its last h rows the hidden states: those of step 0 are given, the others written.
         X: (n, T N'), written.
-        width: registers a block.
+        work, integers: see `workspace`. width: registers a block.
         residual (N',), n_iter, status: zeros, joined over the steps.
     """
     n, k, h = A.shape[0], B.shape[1], C.shape[0]
@@ -145,7 +147,6 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, width, first, last, to
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
     columns = residual.size
     steps = X.shape[1] // columns
-    work, integers = np.empty(_workspace(n, k, h, samples, n_lanes), A.dtype), np.empty(2 * n_pad, np.int64)
     panel = aligned(work)
     corner = advance(panel, n_pad * n_pad)
     B_panel = advance(corner, n_pad * ROWS)
@@ -196,7 +197,9 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, width, first, last, to
 
 
 @njit(nogil=True, cache=True)
-def sequence_backward(A, B, C, D, code, slope, X, G, V, first_carry, reverse, width, first, last, tol, max_iter, residual, n_iter, status):
+def sequence_backward(
+    A, B, C, D, code, slope, X, G, V, first_carry, work, integers, reverse, width, first, last, tol, max_iter, residual, n_iter, status
+):  # fmt: skip
     """Adjoint states of the blocks first .. last - 1.
 
     Args:
@@ -211,7 +214,6 @@ def sequence_backward(A, B, C, D, code, slope, X, G, V, first_carry, reverse, wi
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
     columns = residual.size
     steps = X.shape[1] // columns
-    work, integers = np.empty(_workspace(n, k, h, samples, n_lanes), A.dtype), np.empty(2 * n_pad, np.int64)
     panel = aligned(work)
     corner = advance(panel, n_pad * n_pad)
     Ct = advance(corner, n_pad * ROWS)

@@ -66,7 +66,7 @@ def attack(
     """
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
-    U = np.array(U.detach().cpu() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
+    U = np.array(U.detach().cpu().numpy() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
     y = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
     if U.ndim != 2 or y.shape != (len(U),) or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"U and y must be (N, p) samples and (N,) integer labels, got {U.shape} and {y.shape} of {y.dtype}")

@@ -55,7 +55,7 @@ def certify(
     clip: tuple[float, float] | None = None,
     method: str = "dual",
     attack_steps: int = 40,
-    attack_restarts: int = 1,
+    attack_restarts: int = 3,
     seed: int = 0,
     **options: Any,
 ) -> Certification:
@@ -65,8 +65,8 @@ def certify(
         model: `ImplicitModel` (a network through `compose.from_network`) or `Problem`.
         U: (N, p) samples; y: (N,) labels. eps, sigma, card, clip: the sets, see `bounds`.
         method: of the bounds. options: more of `bounds`: relaxation, passes.
-        attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not decide; 0 steps for none.
-            The inputs that the dual multipliers point to are always tried.
+        attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not decide, from the second
+            path on towards the classes of the smallest bounds; 0 steps for none. The inputs that the dual multipliers point to are always tried.
         seed: of the restarts.
     Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it unsafe; others are unaffected.
     Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no classes, and as `bounds`.
@@ -104,11 +104,18 @@ def certify(
 
     if (rows := undecided()).size:
         show(U[rows], rows)
-    if (rows := undecided()).size and found.cert.lam_low is not None:
-        show(*_dual_points(task, inputs, found, spec, rows))
+    with np.errstate(invalid="ignore"):
+        order = np.argsort(np.where(np.isfinite(found.lb), found.lb, np.inf), axis=1, kind="stable")
+    for rank in range(task.q - 1):
+        rows = undecided()
+        rows = rows[found.lb[rows, order[rows, rank]] <= 0]
+        if rows.size and found.cert.lam_low is not None:
+            show(*_dual_points(task, inputs, found, spec, rows, order[rows, rank]))
     if (rows := undecided()).size and attack_steps and card is None:
         searched = model if isinstance(model, torch.nn.Module) else task
-        show(pgd(searched, U[rows], labels[rows], inputs.take(rows), steps=attack_steps, restarts=attack_restarts, seed=seed), rows)
+        targets = order[rows] + (order[rows] >= labels[rows, None])  # functional j of `margins` is class j, or j + 1 from the label on
+        settings = {"steps": attack_steps, "restarts": attack_restarts, "targets": targets, "seed": seed}
+        show(pgd(searched, U[rows], labels[rows], inputs.take(rows), **settings), rows)
     return Certification(status, np.where(found.status == "ok", least, np.nan), witness, found)
 
 
@@ -123,13 +130,14 @@ def _broken(task: Problem, U: Float[np.ndarray, "N p"], spec: Float[np.ndarray, 
         return (middle + np.einsum("nkq,nq->nk", np.abs(spec), loose) < 0).any(axis=1)
 
 
-def _dual_points(task: Problem, inputs: Uncertainty, found: Bounds, spec: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The input at which the dual bound of each sample's smallest margin is attained, for the rows that have its multiplier."""
-    worst = np.where(np.isfinite(found.lb[rows]), found.lb[rows], np.inf).argmin(axis=1)
-    lam = found.cert.lam_low[rows, worst]
-    rows, worst, lam = (v[np.isfinite(lam).all(axis=1)] for v in (rows, worst, lam))
+def _dual_points(
+    task: Problem, inputs: Uncertainty, found: Bounds, spec: np.ndarray, rows: np.ndarray, which: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The input at which the dual bound of one functional of each row is attained, for the rows that have its multiplier."""
+    lam = found.cert.lam_low[rows, which]
+    rows, which, lam = (v[np.isfinite(lam).all(axis=1)] for v in (rows, which, lam))
     part = inputs.take(rows)
-    reach = lam @ task.B + spec[rows, worst] @ task.D
+    reach = lam @ task.B + spec[rows, which] @ task.D
     step = -part.radius * np.sign(reach)
     if part.card is not None:
         gain = np.abs(reach) * part.radius

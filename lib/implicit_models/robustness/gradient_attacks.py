@@ -127,6 +127,8 @@ def pgd(
     restarts: int = 3,
     step_size: float | None = None,
     loss: str = "margin",
+    targets: Int[np.ndarray, "N t"] | None = None,
+    starts: Float[np.ndarray, "N p"] | None = None,
     seed: int = 0,
 ) -> Float[np.ndarray, "N p"]:
     """The point of largest margin on `restarts` paths of `steps` projected sign steps.
@@ -134,6 +136,7 @@ def pgd(
     Args:
         inputs: boxes around the samples. steps, restarts: of each path, and paths; the first starts at the sample.
         step_size: in radii; None: from 1/4 down to 1/50. loss: "margin" | "cross_entropy", which is followed.
+        targets: classes that the second path and the next ones aim at, in turn; None: any other class. starts: points of the second path.
         seed: of the random starts.
     Raises: ValueError for sets of at most k moving inputs, for other names and for counts below 1.
     Source: Madry et al. (2018).
@@ -151,15 +154,18 @@ def pgd(
     with evaluating(network), torch.enable_grad():
         for path in range(restarts):
             start = U if path == 0 else inputs.centre + inputs.radius * rng.uniform(-1, 1, U.shape)
+            if path == 1 and starts is not None:
+                start = starts
+            aim = None if targets is None or path == 0 else targets[:, (path - 1) % targets.shape[1]]
             for i in range(0, len(U), BATCH):
                 at = slice(i, i + BATCH)
-                u, value = _climb(network, start[at], y[at], inputs.take(at), sizes, loss, done=reached[at] > 0)
+                u, value = _climb(network, start[at], y[at], None if aim is None else aim[at], inputs.take(at), sizes, loss, done=reached[at] > 0)
                 better = value > reached[at]
                 best[at][better], reached[at][better] = u[better], value[better]
     return best
 
 
-def _climb(network, start, y, box, sizes, loss, done) -> tuple[np.ndarray, np.ndarray]:
+def _climb(network, start, y, aim, box, sizes, loss, done) -> tuple[np.ndarray, np.ndarray]:
     """One path of samples that are not done; the best of its points, and their margins (-inf for those done)."""
     best, reached = np.array(start), np.full(len(start), -np.inf)
     rows = np.flatnonzero(~done)
@@ -177,7 +183,12 @@ def _climb(network, start, y, box, sizes, loss, done) -> tuple[np.ndarray, np.nd
         kept[better], values[better] = u.detach()[better], now.detach()[better]
         if size is None or bool((values > 0).all()):
             break
-        (g,) = torch.autograd.grad(now.sum() if loss == "margin" else nn.functional.cross_entropy(out, labels, reduction="sum"), u)
+        if aim is not None:
+            own, other = (out.gather(1, k[:, None]) for k in (labels, torch.from_numpy(aim[rows])))
+            objective = (other - own).sum()
+        else:
+            objective = now.sum() if loss == "margin" else nn.functional.cross_entropy(out, labels, reduction="sum")
+        (g,) = torch.autograd.grad(objective, u)
         u = torch.minimum(torch.maximum(u.detach() + float(size) * radius * g.sign(), low), high)
     best[rows], reached[rows] = np.clip(kept.double().numpy(), box.lower[rows], box.upper[rows]), values.double().numpy()
     return best, reached

@@ -1,0 +1,220 @@
+"""Verdicts against brute force and closed forms; each answer carries its proof."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from implicit_models import compose
+from implicit_models.layers import ImplicitModel
+from implicit_models.robustness import bound_methods, dual
+from implicit_models.robustness.certification import certify
+from implicit_models.robustness.checker import check
+from implicit_models.robustness.problem import NotCertified, from_matrices
+from reproduction.baselines.seeding import seeded
+
+
+def linear(weight, bias=0.0):
+    """y = (w'u + bias, 0) through a state that is u itself: margins in closed form."""
+    w = np.atleast_2d(np.asarray(weight, dtype=float))
+    p = w.shape[1]
+    return from_matrices(np.zeros((p, p)), np.eye(p), np.vstack([w, np.zeros((1, p))]), None, "identity", d=[bias, 0.0])
+
+
+def cyclic(seed=0, n=8, p=5, q=4, radius=0.8, activation="relu"):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, n))
+    A *= radius / np.abs(A).sum(1, keepdims=True)
+    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), activation, b=0.3 * rng.normal(size=n))
+
+
+def labels(P, U):
+    return P.output(P.equilibrium(U)[0], U).argmax(axis=1)
+
+
+@pytest.mark.parametrize("method", ["box", "interval", "dual", "lp"])
+def test_closed_form_of_a_linear_classifier(method):
+    # class 0 wins for w'u > 0; over |du| <= eps the margin is w'u - eps |w|_1
+    P = linear([1.0, -2.0])
+    U = np.array([[1.0, 0.0], [0.4, 0.0], [0.2, 0.0]])
+    found = certify(P, U, np.zeros(3, dtype=int), 0.1, method=method)
+    np.testing.assert_allclose(found.margin, U[:, 0] - 0.3, atol=1e-9)
+    assert list(found.status) == ["safe", "safe", "unsafe"]
+    assert P.output(P.equilibrium(found.witness[2:])[0], found.witness[2:])[0, 0] < 0
+    assert (np.abs(found.witness[2] - U[2]) <= 0.1 + 1e-15).all() and np.isnan(found.witness[:2]).all()
+    assert found.certified_accuracy == pytest.approx(2 / 3)
+
+
+def test_a_margin_of_zero_is_neither_safe_nor_unsafe():
+    found = certify(linear([1.0, 1.0]), np.array([[0.1, 0.1]]), np.array([0]), 0.1)
+    assert list(found.status) == ["unknown"] and abs(found.margin[0]) < 1e-12
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.0, 0.4), st.sampled_from(["relu", "leaky_relu(0.2)", "tanh"]), st.sampled_from([None, 2]))
+def test_verdicts_hold_for_every_input_that_is_tried(seed, eps, activation, card):
+    P = cyclic(seed, activation=activation)
+    rng = np.random.default_rng(seed)
+    U = rng.normal(size=(6, P.p))
+    y = labels(P, U)
+    y[0] = (y[0] + 1) % P.q  # misclassified as it stands
+    found = certify(P, U, y, eps, card=card, attack_steps=10)
+    assert found.status[0] == "unsafe"
+    moves = rng.choice([-1, 1, 0.4], size=(200, 6, P.p)) * eps
+    if card:
+        for move in moves.reshape(-1, P.p):
+            move[rng.permutation(P.p)[card:]] = 0
+    V = (U + moves).reshape(-1, P.p)
+    right = (labels(P, V).reshape(200, 6) == y).all(axis=0)
+    assert not np.any((found.status == "safe") & ~right)
+    unsafe = found.status == "unsafe"
+    assert (labels(P, found.witness[unsafe]) != y[unsafe]).all()
+    assert (np.abs(found.witness[unsafe] - U[unsafe]) <= eps + 1e-12).all()
+    if card:
+        assert ((found.witness[unsafe] != U[unsafe]).sum(axis=1) <= card).all()
+    assert check(found.bounds.cert)
+    assert ((found.margin > 0) == (found.status == "safe")).all()
+
+
+def test_a_witness_between_the_bounds_and_the_sample():
+    P = cyclic(3)
+    U = np.random.default_rng(3).normal(size=(40, P.p))
+    y = labels(P, U)
+    sure, searched = (certify(P, U, y, 0.3, attack_steps=steps) for steps in (0, 40))
+    decided = [set(np.flatnonzero(c.status == "unsafe")) for c in (sure, searched)]
+    assert decided[0] and decided[0] <= decided[1]  # what the multipliers point to is tried without any step
+    assert (sure.status == "safe").sum() == (searched.status == "safe").sum()
+    corners = np.stack(np.meshgrid(*[[-0.3, 0.3]] * P.p), axis=-1).reshape(-1, P.p)
+    wrong = np.array([(labels(P, u + corners) != label).any() for u, label in zip(U, y)])
+    assert not np.any(wrong & (searched.status != "unsafe"))  # no corner does better than the search
+    assert (searched.status == "unknown").sum() < (sure.status == "unknown").sum()
+
+
+def test_the_box_cut_to_a_range():
+    P = linear([1.0, 0.0])
+    U = np.array([[0.05, 0.5]])
+    assert certify(P, U, np.array([0]), 0.1).status[0] == "unsafe"
+    found = certify(P, U, np.array([0]), 0.1, clip=(0.01, 1.0))
+    assert found.status[0] == "safe" and found.margin[0] == pytest.approx(0.01)
+
+
+def test_no_radius_is_the_prediction_itself():
+    P = cyclic(4)
+    U = np.random.default_rng(4).normal(size=(10, P.p))
+    out = P.output(P.equilibrium(U)[0], U)
+    found = certify(P, U, np.zeros(10, dtype=int), 0.0)
+    best = out[:, 0] - out[:, 1:].max(axis=1)
+    np.testing.assert_allclose(found.margin, best, atol=1e-9)
+    assert list(found.status) == ["safe" if m > 0 else "unsafe" for m in best]
+
+
+def test_one_class_is_safe():
+    P = from_matrices(np.zeros((2, 2)), np.eye(2), np.ones((1, 2)))
+    found = certify(P, np.array([[1.0, 2.0], [np.nan, 0.0]]), np.zeros(2, dtype=int), 0.5)
+    assert list(found.status) == ["safe", "unknown"] and np.isinf(found.margin[0]) and np.isnan(found.margin[1])
+
+
+def test_a_sample_that_is_not_finite_is_unknown_and_leaves_the_others():
+    P = cyclic(5)
+    U = np.random.default_rng(5).normal(size=(5, P.p))
+    y = labels(P, U)
+    clean = certify(P, U, y, 0.1)
+    U[2, 1] = np.nan
+    found = certify(P, U, y, 0.1)
+    others = [0, 1, 3, 4]
+    assert found.status[2] == "unknown" and np.isnan(found.margin[2])
+    np.testing.assert_array_equal(found.margin[others], clean.margin[others])
+    assert (found.status[others] == clean.status[others]).all()
+
+
+@pytest.mark.parametrize("failure", ["failed", "nan"])
+def test_a_sample_whose_bound_fails_is_unknown_and_leaves_the_others(monkeypatch, failure):
+    P = linear([1.0, -2.0])
+    U = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    clean = certify(P, U, np.zeros(3, dtype=int), 0.1)
+    assert set(clean.status) == {"safe"}
+    real = dual.dual_bounds
+
+    def broken(*args, **kwargs):
+        found = real(*args, **kwargs)
+        if failure == "failed":
+            found.status[1] = "failed"
+        found.lb[1] = np.nan
+        return found
+
+    monkeypatch.setattr(dual, "dual_bounds", broken)
+    found = certify(P, U, np.zeros(3, dtype=int), 0.1)
+    assert list(found.status) == ["safe", "unknown", "safe"] and np.isnan(found.margin[1])
+    np.testing.assert_array_equal(found.margin[[0, 2]], clean.margin[[0, 2]])
+
+
+def test_batch_of_one():
+    P = cyclic(6)
+    U = np.random.default_rng(6).normal(size=(4, P.p))
+    y = labels(P, U)
+    whole = certify(P, U, y, 0.1)
+    for i in range(4):
+        one = certify(P, U[[i]], y[[i]], 0.1)
+        assert one.status[0] == whole.status[i] and one.margin[0] == whole.margin[i]
+
+
+def test_edge_of_well_posedness_and_negative_loops():
+    rng = np.random.default_rng(7)
+    A = np.abs(rng.normal(size=(6, 6)))
+    A *= 0.999 / np.abs(np.linalg.eigvals(A)).max()
+    P = from_matrices(A, 1e-3 * rng.normal(size=(6, 3)), rng.normal(size=(2, 6)), None, "relu", d=[0.1, 0.0])
+    U = rng.normal(size=(5, 3))
+    found = certify(P, U, labels(P, U), 1e-6)
+    assert P.certificate.kind == "pf" and set(found.status) == {"safe"} and check(found.bounds.cert)
+    loops = from_matrices(np.array([[-3.0, 0.5], [0.5, -2.0]]), rng.normal(size=(2, 3)), rng.normal(size=(2, 2)), None, "relu", d=[0.1, 0.0])
+    found = certify(loops, U, labels(loops, U), 1e-3)
+    assert loops.certificate.kind == "metzler" and "safe" in found.status and check(found.bounds.cert)
+
+
+def test_a_model_that_is_not_well_posed_is_refused_with_the_reason():
+    P = from_matrices(np.array([[0.8, 0.9], [0.9, 0.8]]), np.eye(2), np.eye(2))
+    with pytest.raises(NotCertified, match="lambda_PF of |A| is 1.7"):
+        certify(P, np.zeros((1, 2)), np.array([0]), 0.1)
+
+
+def test_torch_models_in_single_precision():
+    model = ImplicitModel(5, 3, 10, seed=0, bias=True)
+    with seeded(0):
+        network = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    U = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    for m in (model, compose.from_network(network)):
+        y = m(U).argmax(1)
+        mode = m.training
+        found = certify(m, U, y, eps=0.3)
+        assert m.training == mode and set(found.status) <= {"safe", "unsafe", "unknown"}
+        unsafe = found.status == "unsafe"
+        assert unsafe.any() and check(found.bounds.cert)
+        again = m.double()(torch.from_numpy(found.witness[unsafe])).argmax(1)
+        assert (again != y[torch.from_numpy(unsafe)]).all()
+
+
+@pytest.mark.parametrize(
+    "y, options, words",
+    [
+        (np.array([0, 4]), {}, "label 4 of sample 1"),
+        (np.array([0]), {}, "one label for each of 2 samples"),
+        (np.array([0, 1]), {"attack_steps": -1}, "attack_steps"),
+        (np.array([0, 1]), {"method": "magic"}, "unknown method 'magic'"),
+    ],
+)
+def test_what_does_not_fit_is_named(y, options, words):
+    P = cyclic(8)
+    with pytest.raises(ValueError, match=words):
+        certify(P, np.zeros((2, P.p)), y, 0.1, **options)
+
+
+def test_bounds_are_those_of_the_chosen_method():
+    P = cyclic(9)
+    U = np.random.default_rng(9).normal(size=(5, P.p))
+    y = labels(P, U)
+    margins = {m: certify(P, U, y, 0.1, method=m).margin for m in ("box", "interval", "dual")}
+    assert (margins["box"] <= margins["interval"]).all() and (margins["interval"] <= margins["dual"]).all()
+    spec = bound_methods.bounds(P, U, eps=0.1, method="interval", spec=certify(P, U, y, 0.1).bounds.cert.spec)
+    np.testing.assert_array_equal(spec.lb.min(axis=1), margins["interval"])

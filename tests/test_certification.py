@@ -210,6 +210,22 @@ def test_what_does_not_fit_is_named(y, options, words):
         certify(P, np.zeros((2, P.p)), y, 0.1, **options)
 
 
+def test_branch_and_bound_decides_more_and_nothing_wrongly():
+    P = cyclic(3)
+    U = np.random.default_rng(3).normal(size=(40, P.p))
+    y = labels(P, U)
+    plain, split = certify(P, U, y, 0.3), certify(P, U, y, 0.3, splits=200)
+    unknown = plain.status == "unknown"
+    assert unknown.any() and (split.status[~unknown] == plain.status[~unknown]).all()
+    assert (split.status == "unknown").sum() < unknown.sum()
+    V = (U[unknown] + np.random.default_rng(0).uniform(-0.3, 0.3, size=(3000, int(unknown.sum()), P.p))).reshape(-1, P.p)
+    right = (labels(P, V).reshape(3000, -1) == y[unknown]).all(axis=0)
+    assert not np.any((split.status[unknown] == "safe") & ~right)
+    assert ((split.margin > 0) == (split.status == "safe")).all()
+    with pytest.raises(ValueError, match="splits=3"):
+        certify(P, U, y, 0.3, method="interval", splits=3)
+
+
 def test_bounds_are_those_of_the_chosen_method():
     P = cyclic(9)
     U = np.random.default_rng(9).normal(size=(5, P.p))

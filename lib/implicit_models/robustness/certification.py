@@ -56,6 +56,7 @@ def certify(
     method: str = "dual",
     attack_steps: int = 40,
     attack_restarts: int = 3,
+    splits: int = 0,
     seed: int = 0,
     **options: Any,
 ) -> Certification:
@@ -64,9 +65,11 @@ def certify(
     Args:
         model: `ImplicitModel` (a network through `compose.from_network`) or `Problem`.
         U: (N, p) samples; y: (N,) labels. eps, sigma, card, clip: the sets, see `bounds`.
-        method: of the bounds. options: more of `bounds`: relaxation, passes.
+        method: of the bounds. options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a margin as soon as it is positive).
         attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not decide, from the second
             path on towards the classes of the smallest bounds; 0 steps for none. The inputs that the dual multipliers point to are always tried.
+        splits: of method "dual": nodes of branch and bound for each margin of the samples that are unknown after that. They raise `margin`;
+            what `check` can prove is bounds.cert.
         seed: of the restarts.
     Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it unsafe; others are unaffected.
     Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no classes, and as `bounds`.
@@ -85,6 +88,8 @@ def certify(
     status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
         return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
+    if splits < 0 or (splits and method != "dual"):
+        raise ValueError(f"splits={splits} must not be negative, and go with method 'dual' alone, not with {method!r}")
     if method == "dual" or method == "lp":
         options = {"sides": "lower", **options}
     found = bounds(task, U, eps=eps, sigma=sigma, card=card, clip=clip, method=method, spec=spec, **options)
@@ -116,7 +121,14 @@ def certify(
         targets = order[rows] + (order[rows] >= labels[rows, None])  # functional j of `margins` is class j, or j + 1 from the label on
         settings = {"steps": attack_steps, "restarts": attack_restarts, "targets": targets, "seed": seed}
         show(pgd(searched, U[rows], labels[rows], inputs.take(rows), **settings), rows)
-    return Certification(status, np.where(found.status == "ok", least, np.nan), witness, found)
+    margin = np.where(found.status == "ok", least, np.nan)
+    if splits and (rows := undecided()).size:
+        own = {name: value[rows] if np.ndim(value) == 2 else value for name, value in {"eps": eps, "sigma": sigma}.items()}
+        split = bounds(task, U[rows], **own, card=card, clip=clip, method=method, spec=spec[rows], **{**options, "early_stop": True, "splits": splits})
+        better = np.where(split.status == "ok", split.lb.min(axis=1), np.nan)
+        margin[rows] = np.fmax(margin[rows], better)
+        status[rows[better > 0]] = "safe"
+    return Certification(status, margin, witness, found)
 
 
 def _broken(task: Problem, U: Float[np.ndarray, "N p"], spec: Float[np.ndarray, "N k q"]) -> np.ndarray:

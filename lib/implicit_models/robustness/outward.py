@@ -122,10 +122,10 @@ def infimum(
         size = np.maximum(np.abs(a), np.abs(b))
         if name in ("relu", "leaky_relu", "identity"):
             slope = {"relu": 0.0, "identity": 1.0}.get(name, slope)
-            ends = [m * np.where(z > 0, z, slope * z) - w * z for z in (a, b)]
-            least = np.minimum(*ends)
+            low, high = (np.where(z > 0, z, slope * z) for z in (a, b))
+            least = np.minimum(m * low - w * a, m * high - w * b)
             least = np.where((a < 0) & (b > 0), np.minimum(least, 0.0), least)
-            largest = size
+            largest = np.maximum(np.abs(low), np.abs(high))
         elif name in ("tanh", "sigmoid"):
             phi = np.tanh if name == "tanh" else (lambda z: np.exp(-np.logaddexp(0.0, -z)))
             least = np.minimum(m * phi(a) - w * a, m * phi(b) - w * b)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-PACKAGES = ["implicit_models", "implicit_models.equilibrium", "implicit_models.sim", "data_gen"]
+PACKAGES = ["implicit_models", "implicit_models.equilibrium", "implicit_models.sim", "implicit_models.robustness", "data_gen"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

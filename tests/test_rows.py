@@ -417,7 +417,7 @@ def test_ridge_term_of_the_gap():
 
 
 def test_stale_kernels_are_dropped(tmp_path):
-    from implicit_models.sim.kernel_cache import drop_stale
+    from implicit_models.kernel_cache import drop_stale
 
     (tmp_path / "kernel.py").write_text("from numba import njit\n")
     (tmp_path / "other.py").write_text("x = 1\n")

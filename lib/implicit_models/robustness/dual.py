@@ -14,7 +14,6 @@ Source: Tsai thesis (2024), section 4.2.3, with the envelope that its relaxation
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,9 @@ from implicit_models.robustness.bound_methods import Bounds, finished
 from implicit_models.robustness.checker import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
+from implicit_models.robustness import branching, dual_kernels, dual_samples
 from implicit_models.robustness.relaxation_codes import unit_codes
 from implicit_models.robustness.specification import Specification, rounding_of
-from implicit_models.sim.kernel_cache import drop_stale
-
-drop_stale(Path(__file__).parent)  # before a kernel is compiled or loaded
-
-from implicit_models.robustness import branching, dual_kernels, dual_samples  # noqa: E402
 
 ASCENT_STEPS = 20
 KEEP_BYTES = 256 * 2**20  # multipliers kept for the checker, at most

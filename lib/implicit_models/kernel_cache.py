@@ -1,4 +1,4 @@
-"""Numba's disk cache of this package's kernels, kept true to their sources.
+"""Numba's disk cache of a package's kernels, kept true to their sources.
 
 Numba looks at the file that defines a function, not at the files whose functions it calls: after an edit of one kernel
 module the others would run machine code of the old one. Any change of any of them drops the whole cache.
@@ -10,15 +10,14 @@ import hashlib
 import os
 from pathlib import Path
 
-MARK = "sim_kernels.sha256"
+MARK = "numba_kernels.sha256"
 
 
-def drop_stale(folder: Path | None = None) -> bool:
-    """Delete the cache if the kernel modules in `folder` (this package's by default) are not those that filled it.
+def drop_stale(folder: Path) -> bool:
+    """Delete the cache if the kernel modules in `folder` are not those that filled it; call it before one of them loads.
 
     Returns: whether anything was deleted. Where the folder cannot be written numba keeps its cache elsewhere.
     """
-    folder = Path(__file__).parent if folder is None else folder
     sources = sorted(path for path in folder.glob("*.py") if b"numba" in path.read_bytes())
     wanted = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources)).hexdigest()
     cache = folder / "__pycache__"

@@ -61,6 +61,7 @@ def test_pixel_facts_of_a_network_that_looks_at_its_class(images):
     # without its row of pixels a class is never found, without another it always is
     assert facts["kept"] == 1 and facts["top"] < 0.2 and facts["ink"] == facts["top"]
     assert facts["random"] > facts["top"]
+    assert facts["first_own"] > 0.95 > facts["first_other"] and facts["first_kept"] == 1 and facts["first_top"] < 0.4
 
 
 def test_deviations_of_a_linear_network_reach_the_bound(images):

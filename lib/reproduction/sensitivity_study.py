@@ -148,7 +148,8 @@ def pixel_facts(model: nn.Module, S: np.ndarray, S_before: np.ndarray, images: D
         "own_is_best": share of classes whose row correlates most with the own mean image; "lit": with the mean image of all classes;
         "before": with the row of the network before training; "between": of two rows of S;
         "kept", "top", "random", "bottom", "ink": accuracy of class k on its test images as they are, and with a share of the pixels set to zero: those
-        of the largest and smallest entries of row k, as many at random, and those with most ink in class k.
+        of the largest and smallest entries of row k, as many at random, and those with most ink in class k;
+        "first_own", "first_other", "first_kept", "first_top", "first_random": the same of class 0 alone, which Figure 4.4 shows.
     """
     q, rng = S.shape[0], np.random.default_rng(seed)
     means = np.array([images.u_train[images.y_train == k].mean(axis=0) for k in range(q)])
@@ -166,13 +167,16 @@ def pixel_facts(model: nn.Module, S: np.ndarray, S_before: np.ndarray, images: D
     order = np.argsort(S, axis=1)
     chosen = {"kept": lambda k: None, "top": lambda k: order[k, -count:], "bottom": lambda k: order[k, :count],
               "random": lambda k: rng.choice(S.shape[1], count, replace=False), "ink": lambda k: np.argsort(means[k])[-count:]}  # fmt: skip
+    left = {name: [without(k, pixels(k)) for k in range(q)] for name, pixels in chosen.items()}
     return {
         "own": float(np.diag(table).mean()), "other": float(table[~np.eye(q, dtype=bool)].mean()),
         "own_is_best": float((table.argmax(axis=1) == np.arange(q)).mean()),
         "lit": float(np.mean([np.corrcoef(S[k], images.u_train.mean(axis=0))[0, 1] for k in range(q)])),
         "before": float(np.mean([np.corrcoef(S[k], S_before[k])[0, 1] for k in range(q)])),
         "between": float(rows[np.triu_indices(q, 1)].mean()),
-        **{name: float(np.mean([without(k, pixels(k)) for k in range(q)])) for name, pixels in chosen.items()},
+        **{name: float(np.mean(values)) for name, values in left.items()},
+        "first_own": float(table[0, 0]), "first_other": float(table[0, 1:].mean()),
+        **{f"first_{name}": left[name][0] for name in ("kept", "top", "random")},
     }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ test: setup  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile
 
 bench: setup  ## every benchmark, peers side by side; results under benchmarks/results/
-	@for area in $$(cd benchmarks && ls *.py | sed 's/\.py//' | grep -vE '^(__init__|harness)$$'); do \
+	@for area in $$(cd benchmarks && grep -l '__main__' *.py | sed 's/\.py//'); do \
 	  $(RUN) -m benchmarks.$$area --json benchmarks/results/$$area.json || exit 1; done
 
 serve: book  ## build, then serve the book on 127.0.0.1:PORT (default 8000)

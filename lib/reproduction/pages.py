@@ -249,7 +249,7 @@ def main() -> int:
     write(GENERATED / "errata.html", errata(entries))
     write(GENERATED / "cost.html", cost())
     write(GENERATED / "api.html", api())
-    for area in sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in ("__init__", "harness")):
+    for area in sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")):
         write(GENERATED / f"benchmark_{area}.html", benchmark(area))
     print(f"pages: {len(claims)} claims, {len(entries)} errata")
     return 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from implicit_models.layers import ImplicitModel
-from implicit_models.robustness import NotCertified, worst_case_loss
+from implicit_models.robustness import NotCertified, bounds, worst_case_loss
 from implicit_models.robustness.interval_training import interval_margins, interval_training_loss, ramp
 
 
@@ -159,12 +159,44 @@ def test_ramp():
         ramp(0, 3, 2, 0.0, 1.0)
 
 
+def test_a_diagonal_below_minus_one_agrees_with_the_verified_interval():
+    A = torch.tensor([[-3.0, 0.5], [0.4, -2.0]], dtype=torch.float64)
+    g = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=g)  # noqa: E731
+    m = ImplicitModel.from_matrices(A, draw(2, 4), draw(3, 2), draw(3, 4), b=torch.ones(2, dtype=torch.float64), tol=1e-12)
+    u, y = samples(1)
+    eye = np.eye(3)
+    verified = bounds(m, u, eps=0.1, method="interval", spec=np.stack([eye[k] - eye for k in y])).lb
+    np.testing.assert_allclose(interval_margins(m, u, y, 0.1).detach(), verified, atol=1e-9)
+    interval_training_loss(m, u, y, 0.1).backward()
+    assert torch.isfinite(m.A.grad).all() and float(m.A.grad.abs().max()) > 0
+
+
+@pytest.mark.filterwarnings("ignore::implicit_models.equilibrium.convergence.NotConverged")
+def test_a_nan_a_single_sample_and_a_single_class():
+    m = model(6)
+    u, y = samples(6)
+    broken = u.clone()
+    broken[1] = float("nan")
+    found, clean = interval_margins(m, broken, y, 0.1), interval_margins(m, u, y, 0.1)
+    assert found[1].isnan().all() and torch.equal(found[[0, 2, 3, 4]], clean[[0, 2, 3, 4]])
+    torch.testing.assert_close(interval_margins(m, u[2:3], y[2:3], 0.1), clean[2:3], rtol=1e-9, atol=1e-9)
+    assert interval_margins(m, u[:0], y[:0], 0.1).shape == (0, 3)
+    single = model(6, q=1)
+    assert float(interval_margins(single, u, torch.zeros_like(y), 0.1).detach().abs().max()) == 0
+    assert float(interval_training_loss(single, u, torch.zeros_like(y), 0.1)) == 0
+
+
 def test_bad_models_and_arguments_are_named():
     m, (u, y) = model(0), samples(0)
     with pytest.raises(ValueError, match="eps"):
         interval_margins(m, u, y, -0.1)
     with pytest.raises(ValueError, match="class indices"):
         interval_margins(m, u, y.double(), 0.1)
+    with pytest.raises(ValueError, match="sample 0 has class 3"):
+        interval_margins(m, u, torch.full_like(y, 3), 0.1)
+    with pytest.raises(ValueError, match="float64 of shape"):
+        interval_margins(m, u.float(), y, 0.1)
     with pytest.raises(ValueError, match="clip range"):
         interval_margins(m, u + 5, y, 0.1, clip=(0, 1))
     with pytest.raises(ValueError, match="clean"):

@@ -131,6 +131,12 @@ def interval_margins(
         raise ValueError(f"U must have shape (N, p), got {tuple(U.shape)}")
     if y.shape != U.shape[:1] or y.is_floating_point():
         raise ValueError(f"y must hold {U.shape[0]} class indices, got {y.dtype} of shape {tuple(y.shape)}")
+    if isinstance(model, ImplicitModel) and (U.shape[1] != model.in_features or U.dtype != model.A.dtype):
+        raise ValueError(f"U must be {model.A.dtype} of shape (N, {model.in_features}), got {U.dtype} of shape {tuple(U.shape)}")
+    outputs = model.out_features if isinstance(model, ImplicitModel) else _layers(model)[-1].out_features
+    outside = torch.nonzero((y < 0) | (y >= outputs)).flatten()
+    if len(outside):
+        raise ValueError(f"sample {int(outside[0])} has class {int(y[outside[0]])}, but there are {outputs} outputs")
     if clip is None:
         centre, radius = U, U.new_full((1, U.shape[1]), eps)
     else:

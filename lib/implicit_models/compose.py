@@ -21,7 +21,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from implicit_models.compose_network import Assembly, Value, _implicit, add as _sum, assemble, differing_node
+from implicit_models.compose_network import Assembly, Value, assemble, differing_node, implicit_value, sum_value
 from implicit_models.matrices import csr_tensor
 from implicit_models.model import ImplicitModel, checked_size
 
@@ -119,7 +119,7 @@ def cascade(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMode
     if g.in_features != f.out_features:
         raise ValueError(f"g reads {g.in_features} features, but f has {f.out_features} outputs")
     assembly = Assembly(f.in_features)
-    return _finish(assembly, _implicit(assembly, g, _implicit(assembly, f, assembly.input((f.in_features,)))), f, g, settings)
+    return _finish(assembly, implicit_value(assembly, g, implicit_value(assembly, f, assembly.input((f.in_features,)))), f, g, settings)
 
 
 def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, **settings: Any) -> ImplicitModel:
@@ -133,10 +133,10 @@ def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, 
     """
     f, g = _parts(f, g)
     assembly, (u, v) = _inputs(f, g, shared_input)
-    one, two = _implicit(assembly, f, u), _implicit(assembly, g, v)
+    one, two = implicit_value(assembly, f, u), implicit_value(assembly, g, v)
     q, r = f.out_features, g.out_features
     top, bottom = sp.eye_array(q + r, q, format="csr"), sp.eye_array(q + r, r, k=-q, format="csr")
-    return _finish(assembly, _sum(one.map(top, None, (q + r,)), two.map(bottom, None, (q + r,))), f, g, settings)
+    return _finish(assembly, sum_value(one.map(top, None, (q + r,)), two.map(bottom, None, (q + r,))), f, g, settings)
 
 
 def add(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
@@ -145,7 +145,7 @@ def add(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
     if f.out_features != g.out_features:
         raise ValueError(f"f has {f.out_features} outputs, g has {g.out_features}: they cannot be added")
     assembly, (u, v) = _inputs(f, g, True)
-    return _finish(assembly, _sum(_implicit(assembly, f, u), _implicit(assembly, g, v)), f, g, settings)
+    return _finish(assembly, sum_value(implicit_value(assembly, f, u), implicit_value(assembly, g, v)), f, g, settings)
 
 
 def _parts(f: Any, g: Any) -> tuple[ImplicitModel, ImplicitModel]:

@@ -144,7 +144,7 @@ def _same(assembly: Assembly, module: Any, value: Value) -> Value:
     return value
 
 
-def _implicit(assembly: Assembly, module: ImplicitModel, value: Value) -> Value:
+def implicit_value(assembly: Assembly, module: ImplicitModel, value: Value) -> Value:
     if value.shape != (module.in_features,):
         raise ValueError(f"it reads {module.in_features} features, but its input has shape {value.shape}")
     A, B, C = (scipy_csr(M).astype(np.float64) for M in (module._feedback_matrix(), module.B, module.C))
@@ -152,7 +152,7 @@ def _implicit(assembly: Assembly, module: ImplicitModel, value: Value) -> Value:
     out = assembly.states(pre, module.activation, A).map(C, None if module.d is None else _numpy(module.d), (module.out_features,))
     if module.D is None:
         return out
-    return add(out, value.map(scipy_csr(module.D).astype(np.float64), None, (module.out_features,)))
+    return sum_value(out, value.map(scipy_csr(module.D).astype(np.float64), None, (module.out_features,)))
 
 
 MODULES: dict[type[nn.Module], Callable[[Assembly, Any, Value], Value]] = {
@@ -164,11 +164,11 @@ MODULES: dict[type[nn.Module], Callable[[Assembly, Any, Value], Value]] = {
     nn.Sigmoid: _activate("sigmoid"),
     nn.Identity: _same,
     nn.Dropout: _same,
-    ImplicitModel: _implicit,
+    ImplicitModel: implicit_value,
 }
 
 
-def add(a: Value, b: Value) -> Value:
+def sum_value(a: Value, b: Value) -> Value:
     """The sum of two values of one shape."""
     if a.shape != b.shape:
         raise ValueError(f"it adds values of shapes {a.shape} and {b.shape}")
@@ -189,7 +189,7 @@ def _flat(value: Value, start: int = 0, end: int = -1) -> Value:
 def _function_add(assembly: Assembly, a: Any, b: Any) -> Value:
     if not (isinstance(a, Value) and isinstance(b, Value)):
         raise TypeError("only sums of two tensors that depend on the input are read")
-    return add(a, b)
+    return sum_value(a, b)
 
 
 def _function(name: str) -> Callable[..., Value]:

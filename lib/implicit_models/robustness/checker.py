@@ -203,7 +203,7 @@ class _Check:
         if np.any(np.diff(s)[np.diff(self.block) == 0] != 0):
             return "the comparison vector is not constant on a block"
         off = self.gamma * (self.absolute @ s) - self.gamma * np.abs(self.diagonal) * s
-        error = outward.share(self.n) * (self.gamma * (self.absolute @ s) + np.abs(own) * s)
+        error = outward.share(self.n + 4) * (self.gamma * (self.absolute @ s) + np.abs(own) * s)
         if not np.all(off + own * s + error < s):
             return "M s < s does not hold for the comparison vector"
         return ""
@@ -225,9 +225,9 @@ class _Check:
         c, n = self.cert, self.n
         x0, sigma = (np.where(self.claims[:, None], v, 0.0) for v in (c.x0, c.sigma))
         Ax, Ax_error = outward.product(x0, c.A)
-        z, z_error = Ax + self.pre, Ax_error + self.pre_error + 4 * EPS * (np.abs(Ax) + np.abs(self.pre))
+        z, z_error = Ax + self.pre, Ax_error + self.pre_error
         low, high = outward.image(c.segments, z - z_error, z + z_error)
-        residual = np.maximum(np.maximum(x0 - low, high - x0), 0.0) + 4 * EPS * (np.abs(x0) + np.maximum(np.abs(low), np.abs(high)))
+        residual = np.maximum(np.maximum(x0 - low, high - x0), 0.0) * (1 + EPS)
         whole = self.blockwise(sigma)
         spread = whole @ self.absolute.T
         fits = np.zeros((self.N, 1), dtype=bool)
@@ -236,12 +236,12 @@ class _Check:
             loop = np.where(signed, 1 + self.gamma * np.maximum(0.0, -self.diagonal), 1.0)
             own = np.where(signed, self.gamma * (self.diagonal - np.abs(self.diagonal)) * sigma, 0.0)  # in place of |A_ii|, which spread holds
             need = self.gamma * (spread + self.reach) + own + residual * loop
-            need += outward.share(n) * (self.gamma * spread + np.abs(own)) + 4 * EPS * (self.gamma * self.reach + residual * loop)
+            need += outward.share(n + 3) * (self.gamma * spread + np.abs(own)) + 3 * EPS * (self.gamma * self.reach + residual * loop)
             fits |= (sigma >= self.blockwise(need)).all(axis=1, keepdims=True)
         self.fail(fits, "the box is not mapped into itself: M sigma + |B| radius exceeds sigma")
         self.fail(sigma >= 0, "the box has a negative radius")
         reach = spread + self.reach
-        error = z_error + outward.share(n) * reach
+        error = z_error + outward.share(n + 2) * reach + EPS * np.abs(z)
         self.centre_box = x0, sigma
         return x0 - sigma, x0 + sigma, z - reach - error, z + reach + error
 
@@ -263,7 +263,7 @@ class _Check:
         rest_h = ih @ plus.T - il @ minus.T - (up * ih - down * il) + self.pre + self.reach
         largest = np.maximum(np.abs(il), np.abs(ih))
         low, high = outward.image(c.segments, zl, zh)
-        error = self.pre_error + outward.share(self.n) * (2 * largest @ self.absolute.T + np.abs(self.pre) + self.reach)
+        error = self.pre_error + outward.share(self.n + 4) * (2 * largest @ self.absolute.T + np.abs(self.pre) + self.reach)
         error += 4 * EPS * np.abs(a) * np.maximum(np.abs(low), np.abs(high))
         # phi(zl) from below for a > 0, from above for a < 0, so that a phi(zl) is not overrated; likewise at zh
         ends = (outward.image(c.segments, z, z) if a.any() else (z, z) for z in (zl, zh))
@@ -292,7 +292,7 @@ class _Check:
         inner, bias = q * self.u0[at], lam * c.b
         value = terms.sum(axis=1) + inner.sum(axis=1) - moved.sum(axis=1) + bias.sum(axis=1) + const
         size = np.abs(terms).sum(axis=1) + np.abs(inner).sum(axis=1) + moved.sum(axis=1) + np.abs(bias).sum(axis=1) + np.abs(const)
-        return value - (q_error * self.size_u[at]).sum(axis=1) - outward.share(self.n + self.p) * size
+        return value - (q_error * self.size_u[at]).sum(axis=1) - outward.share(self.n + self.p + 6) * size
 
     def stage(self, number: int, stage: Stage) -> None:
         c, zl, zh = self.cert, self.zl.copy(), self.zh.copy()
@@ -316,7 +316,8 @@ class _Check:
             ulp = 2 * EPS * (1 + (c.x0 is not None)) * np.maximum(np.abs(c.zl), np.abs(c.zh))
             self.fail((c.zl - ulp <= self.zl) & (self.zh <= c.zh + ulp), "a pre-activation is not proved")
             low, high = outward.image(c.segments, np.where(self.claims[:, None], self.zl, 0.0), np.where(self.claims[:, None], self.zh, 0.0))
-            ulp = 256 * EPS * np.maximum(np.abs(c.xl), np.abs(c.xh))
+            smooth = np.isnan(outward.slopes(c.segments, self.n))  # tanh, sigmoid, softmax: of size 1
+            ulp = EPS * (4 * np.maximum(np.abs(c.xl), np.abs(c.xh)) + 32 * smooth)
             good = (c.xl - ulp <= np.maximum(self.xl, low)) & (np.minimum(self.xh, high) <= c.xh + ulp)
             self.fail(good, "a state is not proved")
 

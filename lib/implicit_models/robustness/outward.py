@@ -16,8 +16,8 @@ LIPSCHITZ = {"sigmoid": 0.25, "softmax": 0.5}
 
 
 def share(k: int) -> float:
-    """Relative rounding of a sum of k products, and of four operations more."""
-    return (0.5 * k + 2) * EPS * (1 + 1e-6)
+    """Relative rounding of a sum of k products, and of two operations more."""
+    return (0.5 * k + 1) * EPS * (1 + 1e-6)
 
 
 def product(X: np.ndarray, M: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -83,8 +83,10 @@ def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[
             high[:, start:stop] = np.where(b > 0, b, slope * b if exact else np.nextafter(slope * b, np.inf))
         elif name in ("tanh", "sigmoid"):
             for out, z, sign in ((low, a, -1), (high, b, 1)):
-                value = np.tanh(z) if name == "tanh" else np.exp(-np.logaddexp(0.0, -z))
-                out[:, start:stop] = value + sign * 8 * EPS * np.abs(value) * (1 + np.abs(z) * (name == "sigmoid"))
+                # sigmoid is exp(-t): the rounding of t = log(1 + exp(-z)) is one of the value, relatively
+                t = np.zeros_like(z) if name == "tanh" else np.logaddexp(0.0, -z)
+                value = np.tanh(z) if name == "tanh" else np.exp(-t)
+                out[:, start:stop] = value + sign * EPS * np.abs(value) * (2 + 3 * t)
         elif name == "max_pool":
             for out, z in ((low, a), (high, b)):
                 top = np.zeros_like(z).reshape(len(z), -1, size)

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.gradient_attacks import classifier, dtype_of, evaluating, input_gradient, logits, margin
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, problem
-from implicit_models.robustness.specification import specification
 
 SCORES = ("sensitivity", "gradient", "label_gradient", "random")
 PAIR_CANDIDATES = 48
@@ -248,14 +248,11 @@ def lp_attack(
 
 
 def _start(task: Problem, inputs: Uncertainty, relaxation: str):
-    """Bounds that a relaxation starts from, for sets that are given as such."""
-    from implicit_models.robustness.bound_methods import _box, _interval, _tightest_box
-    from implicit_models.robustness.dual import dual_bounds
-
-    functionals = specification(task, inputs, None)
-    if relaxation != "triangle":
-        return _box(task, inputs, functionals, _tightest_box(task))
-    return dual_bounds(task, inputs, functionals, _interval(task, inputs, functionals), passes=1, ascent_steps=0, sides="lower", keep=False)
+    """Bounds that a relaxation starts from."""
+    sets = {"sigma": inputs.radius, "card": inputs.card}
+    if relaxation == "triangle":
+        return bounds(task, inputs.centre, **sets, method="dual", passes=1, ascent_steps=0, sides="lower")
+    return bounds(task, inputs.centre, **sets, method="box" if task.certificate.kind == "pf" else "metzler")
 
 
 def _rounded(u: np.ndarray, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray], i: int) -> np.ndarray:

@@ -114,7 +114,9 @@ def _tightest_box(task: Problem) -> str:
 
 def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
     """(N,) "not_finite" where the centre is not, "failed" where a bound is not, else "ok"."""
-    finite = np.isfinite(inputs.centre).all(axis=1)
+    finite = np.isfinite(inputs.centre.sum(axis=1))
+    for i in np.flatnonzero(~finite):  # a sum may overflow where the sample is finite
+        finite[i] = np.isfinite(inputs.centre[i]).all()
     proved = np.ones(len(finite), dtype=bool)
     for array in arrays:
         proved &= np.isfinite(array).all(axis=1)

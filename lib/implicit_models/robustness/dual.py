@@ -103,6 +103,9 @@ def dual_bounds(
     xl, xh = (np.array(v) for v in (start.xl, start.xh))
     if ok.any():
         low, high = task.activation.interval(zl[ok], np.maximum(zl[ok], zh[ok]))
+        if not task.activation.piecewise_linear:  # maps that are evaluated with an error
+            pad = 1e-12 * np.maximum(np.abs(low), np.abs(high))
+            low, high = low - pad, high + pad
         xl[ok], xh[ok] = np.maximum(xl[ok], low), np.minimum(xh[ok], high)
     fields = {"xl": xl, "xh": xh, "zl": zl, "zh": zh, "lb": lower, "ub": upper}
     evidence: dict[str, Any] = {name: getattr(start.cert, name) for name in ("il", "ih", "zl0", "zh0")}

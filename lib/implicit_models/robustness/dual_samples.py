@@ -9,7 +9,7 @@ from implicit_models.robustness.ascent import ascend
 from implicit_models.robustness.dual_kernels import (evaluate, reduce_units, refine, rows_of, slopes_of, split_units, take, take_rows)  # fmt: skip
 from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 
-ASCENT_TOL = 1e-3  # of the bound's own spread, that the barriers may cost
+ASCENT_TOL = 5e-3  # of the bound's own spread, that the barriers may cost
 
 
 @njit(nogil=True, cache=True)

@@ -16,6 +16,7 @@ Source: Tsai thesis (2024), section 4.2, has the box only; interval fixed points
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +32,7 @@ from implicit_models.robustness.specification import rounding_of, row_product
 
 _TOL, _MAX_ITER = 1e-11, 2000
 _BLOCK_SWEEPS = 500
+_CHUNK = 512  # samples whose arrays stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,50 +74,62 @@ def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
 
     Source: interval fixed points, Wei & Kolter (2022) and Jafarpour et al. (2022); compare Tsai thesis (2024), Theorem 6.
     """
-    signed = with_signed_diagonal(problem)
+    N, n, act = len(inputs.centre), problem.n, problem.activation
+    shape = np.empty((4, N, n))
+    signed = with_signed_diagonal(problem) if act.componentwise else problem
+    reach, s = input_reach(problem, inputs), signed.deviation(np.ones(n))
+    model = doubled(problem) if act.componentwise else None
+    if model is not None:
+        model = (_torch(model[0]), model[1])
+    weight = np.asarray(abs(problem.B).sum(axis=1)).ravel()
+    for start in range(0, N, _CHUNK):
+        at = slice(start, start + _CHUNK)
+        shape[:, at] = _verified(problem, inputs.take(at), reach if reach.ndim == 1 else reach[at], s, weight, model)
+    return StateInterval(*shape)
+
+
+def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.ndarray, weight: np.ndarray, model: Any) -> tuple[np.ndarray, ...]:
+    """(l, h, zl, zh) of a few samples; s >= M s + 1, weight the row sums of |B|."""
     n, act, A = problem.n, problem.activation, problem.A
     c = row_product(inputs.centre, problem.B, problem.b)
-    reach = input_reach(problem, inputs)
-    weight = np.asarray(abs(problem.B).sum(axis=1)).ravel()
     size = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * weight + np.abs(problem.b) + reach
     rounding = rounding_of(problem)
-    finite = np.isfinite(c).all(axis=1)
+    finite = np.isfinite(size).all(axis=1)
     if act.componentwise:
-        W, both = doubled(problem)
         ends = np.concatenate([c - reach, c + reach], axis=1)
-        found = solve_equilibrium(_torch(W), torch.from_numpy(ends), both, tol=_TOL, max_iter=_MAX_ITER, on_failure="ignore").x.numpy()
-        l, h = found[:, :n], found[:, n:]  # noqa: E741
-        l, h = np.minimum(l, h), np.maximum(l, h)  # noqa: E741
+        found = solve_equilibrium(model[0], torch.from_numpy(ends), model[1], tol=_TOL, max_iter=_MAX_ITER, on_failure="ignore").x.numpy()
+        l, h = np.minimum(found[:, :n], found[:, n:]), np.maximum(found[:, :n], found[:, n:])  # noqa: E741
     else:
         l, h = _from_the_box(problem, inputs, c, reach)  # noqa: E741
     # how far F leaves (l, h), the rounding of that evaluation included
     diagonal = A.diagonal() if act.componentwise else np.zeros(n)
-    rest, magnitude = _rest(A, diagonal, c, reach, l, h)
-    zl, zh = _roots(act, diagonal, rest[0]), _roots(act, diagonal, rest[1])
-    slack = rounding * (magnitude + size + np.maximum(np.abs(l), np.abs(h)))
-    loop = 1 + act.lipschitz * np.maximum(0.0, -diagonal)
+    absolute = abs(A)
     with np.errstate(invalid="ignore"):
-        Fl, Fh = _image(act, zl, zh)
-        leaves = np.maximum(np.maximum(l - Fl, Fh - h), 0.0) + 3 * slack
+        rest = _rest(A, absolute, diagonal, c, reach, l, h)
+        slack = rounding * (row_product(np.maximum(np.abs(l), np.abs(h)), absolute) + size + np.maximum(np.abs(l), np.abs(h)))
+        Fl, Fh = _image(act, _roots(act, diagonal, rest[0]), _roots(act, diagonal, rest[1]))
+        leaves = np.maximum(np.maximum(l - Fl, Fh - h), 0.0) + 4 * slack
+        loop = 1 + act.lipschitz * np.maximum(0.0, -diagonal)
         t = (leaves * loop).max(axis=1, initial=0.0)[:, None] * (1 + 1e-6)
-        s = (signed if act.componentwise else problem).deviation(np.ones(n))
         l, h = l - t * s, h + t * s  # noqa: E741
-        rest, magnitude = _rest(A, diagonal, c, reach, l, h)
-        slack = rounding * (magnitude + size + np.maximum(np.abs(l), np.abs(h)))
+        rest = _rest(A, absolute, diagonal, c, reach, l, h)
+        slack = slack + rounding * t * (np.asarray(absolute.sum(axis=1)).ravel() + 1) * s.max(initial=0.0)
         zl, zh = _roots(act, diagonal, rest[0] - slack), _roots(act, diagonal, rest[1] + slack)
-        l, h = np.minimum(l, _image(act, zl, zl)[0]), np.maximum(h, _image(act, zh, zh)[0])  # noqa: E741
+        low, high = _image(act, zl, zh)
+        l, h = np.minimum(l, low), np.maximum(h, high)  # noqa: E741
     for array in (l, h, zl, zh):
         array[~finite] = np.nan
-    return StateInterval(l, h, zl, zh)
+    return l, h, zl, zh
 
 
-def _rest(A, diagonal, c, reach, l, h):  # noqa: E741
-    """Ends of sum_{j != i} A_ij x_j + c -/+ reach over l <= x <= h (all j where the diagonal is taken as zero), and the size of their terms."""
+def _rest(A, absolute, diagonal, c, reach, l, h):  # noqa: E741
+    """Ends of sum_{j != i} A_ij x_j + c -/+ reach over l <= x <= h; all j where the diagonal is taken as zero."""
     middle, radius = 0.5 * (l + h), 0.5 * (h - l)
-    absolute = abs(A)
-    centre = row_product(middle, A) + c - diagonal * middle
-    spread = row_product(radius, absolute) + reach - np.abs(diagonal) * radius
-    return (centre - spread, centre + spread), row_product(np.maximum(np.abs(l), np.abs(h)), absolute)
+    centre = row_product(middle, A) + c
+    spread = row_product(radius, absolute) + reach
+    if diagonal.any():
+        centre, spread = centre - diagonal * middle, spread - np.abs(diagonal) * radius
+    return centre - spread, centre + spread
 
 
 def _roots(act: Activation, diagonal: np.ndarray, rest: np.ndarray) -> np.ndarray:
@@ -159,7 +173,7 @@ def _from_the_box(problem: Problem, inputs: Uncertainty, c: np.ndarray, reach: n
     box = state_box(problem, inputs, "box" if problem.certificate.kind == "pf" else "metzler")
     l, h = box.x0 - box.sigma, box.x0 + box.sigma  # noqa: E741
     for _ in range(_BLOCK_SWEEPS):
-        (zl, zh), _ = _rest(problem.A, np.zeros(problem.n), c, reach, l, h)
+        zl, zh = _rest(problem.A, abs(problem.A), np.zeros(problem.n), c, reach, l, h)
         low, high = _image(problem.activation, zl, zh)
         low, high = np.maximum(l, low), np.minimum(h, high)
         with np.errstate(invalid="ignore"):

@@ -94,8 +94,8 @@ class Specification:
             return np.broadcast_to(self.constant, (N, self.k)), zero, zero
         if self.shared:
             V = self.inputs_of(0, N)
-            scale = row_product(np.abs(inputs.centre), np.abs(V)) + np.abs(V) @ inputs.radius if inputs.shared else row_product(
-                np.abs(inputs.centre) + inputs.radius, np.abs(V))  # fmt: skip
+            largest = np.maximum(inputs.centre.max(axis=1, initial=0.0), -inputs.centre.min(axis=1, initial=0.0))
+            scale = (largest[:, None] + np.atleast_2d(inputs.radius).max(axis=1, initial=0.0)[:, None]) * np.abs(V).sum(axis=1)
             return row_product(inputs.centre, V) + self.constant, inputs.support(V), scale
         middle, support, scale = (np.empty((N, self.k)) for _ in range(3))
         for start in range(0, N, _CHUNK):

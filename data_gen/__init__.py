@@ -18,13 +18,16 @@ _HOME = {
     "mnist": "data_gen.vision",
     "digits": "data_gen.vision",
     "newsgroups": "data_gen.text",
+    "rolling_average": "data_gen.rolling",
+    "rolling_argmax": "data_gen.rolling",
+    "spiky": "data_gen.spiky",
 }
 
 __all__ = sorted(_HOME)
 
 
 class _Package(ModuleType):
-    """`newsgroups` is a function and a module; an import of the module would put it in the function's place."""
+    """`newsgroups` and `spiky` are functions and modules; an import of the module would put it in the function's place."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

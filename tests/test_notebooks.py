@@ -202,6 +202,41 @@ def check_scaling(values, curves):
     assert numbers(values["accuracy_fit_all"])[0] > 70 and values["order_as_printed"] is False
 
 
+def check_sensitivity(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    # q x p whatever the state; 784 + 300 + 10 is the printed number
+    for name in ("mnist", "fashion_mnist"):
+        if f"size_{name}" not in values:  # MNIST may be out of reach
+            continue
+        assert values[f"size_{name}"] == "10 x 784" and values[f"columns_{name}"] == 784 and values[f"counted_{name}"] == 1094
+        assert len(curves[f"S/{name}"]) == 10 and len(curves[f"S/{name}"][0]) == 784
+        # a bound that holds and is loose: the worst move found is far inside, a random one farther
+        assert numbers(values[f"{name}_moved_random"])[0] < numbers(values[f"{name}_moved_median"])[0] < numbers(values[f"{name}_moved_largest"])[0] < 1
+        assert numbers(values[f"{name}_steps"]) == [2] and numbers(values[f"{name}_image_matrix"]) == [0] and numbers(values[f"{name}_image_inside"]) == [1]
+        assert numbers(values[f"{name}_pixels_between"])[0] > 0.8  # rows look alike
+        assert len(curves[f"gain/{name}"]["gain"]) == 10
+    assert values["states"] == 300 and values["violations"] == 0 and values["blocks_violations"] == 0
+    assert numbers(values["implicit_iteration_error"])[0] < 1e-8 and numbers(values["implicit_steps"])[0] > 20 and numbers(values["implicit_ratio"])[0] > 3
+    assert values["blocks_softmax"] < values["blocks_relu"] < 1 and values["inverse_bound"] == -1 and values["step_right"] == 0
+
+
+def check_robust_training(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert numbers(values["epsilons"]) == [0.008, 0.02] and values["convex_penalty_weight"] == 0.003
+    assert values["penalty_violations"] == values["penalty_order"] == values["penalty_convexity"] == 0 < values["penalty_nonconvex"]
+    assert values["loss_below"] == values["loss_chain"] == 0 and values["loss_exact_error"] < 1e-12 and values["loss_box_increase"] > 1
+    for name in ("plain", "weight_decay", "convex_penalty", "sensitivity", "adversarial", "interval"):
+        for eps in ("0.008", "0.02"):  # certificates from loose to tight, below what the attack leaves
+            box, interval, dual, attacked = (numbers(values[f"{name}_{key}_{eps}"])[0] for key in ("box", "interval", "certified", "attacked"))
+            assert box <= interval <= dual <= attacked <= numbers(values[f"{name}_clean"])[0], (name, eps)
+        assert f"radius/{name}" in curves and f"weights/{name}" in curves
+    assert numbers(values["plain_box_0.02"]) == [0] and numbers(values["sensitivity_box_0.02"])[0] > 20  # a small norm of S is what the box needs
+    assert numbers(values["sensitivity_sensitivity"])[0] < 0.1 * numbers(values["plain_sensitivity"])[0]
+    assert numbers(values["interval_certified_gain_over_plain"])[0] > 0 and numbers(values["adversarial_attacked_gain_over_plain"])[0] > 0
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -223,6 +258,8 @@ SMOKE = {
         [("seeds", "[7]"), ("shares", "[0.0, 0.5, 0.95]"), ("samples", "600"), ("factor", "3.0"), ("kappa", "0.2"),
          ("thresholds", "[1e-8, 1e-4]")], check_elimination,
     ),  # fmt: skip
+    "ch4_sensitivity": ([("seeds", "[7]"), ("datasets", '["mnist", "fashion_mnist"]'), ("eps", "0.03")], check_sensitivity),
+    "ch4_robust_training": ([("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")], check_robust_training),
 }
 
 

@@ -93,8 +93,9 @@ def enumeration_facts(count: int, seed: int) -> dict[str, float]:
         out["exact_error"] = max(out["exact_error"], abs(exact - corners) / max(1.0, corners))
         out["below"] += int(box < corners - 1e-9) + int(norm < wide - 1e-9)
         out["chain"] += int(not nominal <= wide + 1e-12 <= nominal + 2 * radius * np.abs(C).sum(1).max() + 2e-12)
-        box_ratio.append((box - nominal) / (exact - nominal))
-        norm_ratio.append((norm - nominal) / (exact - nominal))
+        with np.errstate(divide="ignore"):  # a loss so small that its exact increase rounds to 0 has an infinite ratio
+            box_ratio.append(np.divide(box - nominal, exact - nominal))
+            norm_ratio.append(np.divide(norm - nominal, exact - nominal))
     return out | {"box_increase": float(np.median(box_ratio)), "norm_increase": float(np.median(norm_ratio))}
 
 

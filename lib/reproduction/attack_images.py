@@ -1,0 +1,95 @@
+"""Figures of attacked images, the changed pixels marked, and of success against the share of changed pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+RED = (0.84, 0.15, 0.16)
+# column -> (label, colour of the colour-blind palette, marker, line): controls dashed, published dotted.
+STYLES: dict[str, tuple[str, int, str, str]] = {
+    "sensitivity": ("row of S", 0, "o", "-"),
+    "gradient": ("|gradient of the loss|", 1, "s", "-"),
+    "jsma": ("JSMA", 2, "D", "-"),
+    "random": ("pixels at random", 7, "x", "--"),
+    "published_sensitivity": ("thesis, S", 0, "1", ":"),
+    "published_gradient": ("thesis, gradient", 1, "2", ":"),
+}
+TITLES = {"replace": "uniform draws of [0, 1]", "small": "uniform draws of [0, 0.1]", "sign": "to 0 or 1, along the gradient's sign"}
+
+
+def with_marks(image: Sequence[float], marked: Sequence[int]) -> np.ndarray:
+    """A square grey image as (side, side, 3), the marked pixels red."""
+    grey = np.clip(np.asarray(image, dtype=float), 0, 1)
+    side = round(grey.size**0.5)
+    if side * side != grey.size:
+        raise ValueError(f"an image must be square, got {grey.size} pixels")
+    colours = np.repeat(grey[:, None], 3, axis=1)
+    colours[list(marked)] = RED
+    return colours.reshape(side, side, 3)
+
+
+def attacked_images(samples: Sequence[Mapping[str, Any]], classes: Sequence[str], title: str):
+    """One row a panel, one column a sample: the image, below it what the network says. A sparse attack is shown with and without marks.
+
+    Raises: ValueError without any sample.
+    """
+    import matplotlib.pyplot as plt
+
+    if not samples:
+        raise ValueError("no sample to show")
+    rows = []
+    for k, panel in enumerate(samples[0]["panels"]):
+        rows.append((k, panel["name"], False))
+        if any(sample["panels"][k]["marked"] for sample in samples):
+            rows.append((k, f"{panel['name']}, marked", True))
+    columns = len(samples)
+    figure, axes = plt.subplots(len(rows), columns, figsize=(6.2, 0.5 + 1.45 * len(rows) * min(1.0, 5 / columns)), squeeze=False)
+    for line, (k, name, marks) in zip(axes, rows, strict=True):
+        for position, (panel_axes, sample) in enumerate(zip(line, samples, strict=True)):
+            panel = sample["panels"][k]
+            panel_axes.imshow(with_marks(panel["image"], panel["marked"] if marks else []))
+            panel_axes.set(xticks=[], yticks=[])
+            panel_axes.grid(False)
+            wrong = panel["predicted"] != sample["label"]
+            panel_axes.set_xlabel(str(classes[panel["predicted"]]), color=RED if wrong else "black", fontsize="small", labelpad=2)
+            if position == 0:
+                panel_axes.set_ylabel(name.replace(", ", ",\n"), fontsize="small")
+    figure.suptitle(title, fontsize="medium", y=0.98)
+    return figure
+
+
+def success_against_share(tables: Mapping[str, Mapping[str, Mapping[str, Sequence[Sequence[float]]]]], shares: Sequence[float], note: str):
+    """Rows of panels: protocols; columns: data sets; medians over seeds with their range, success in per cent.
+
+    Args: tables: data set -> protocol -> column -> one list of rates a seed.
+    """
+    import matplotlib.pyplot as plt
+    import seaborn
+
+    palette = seaborn.color_palette("colorblind")
+    figure, panels = plt.subplots(len(TITLES), len(tables), figsize=(6.6, 8.2), squeeze=False, sharex=True, sharey=True, gridspec_kw={"hspace": 0.3})
+    handles: dict[str, Any] = {}
+    for column, (name, table) in enumerate(tables.items()):
+        for axes, (protocol, title) in zip(panels[:, column], TITLES.items(), strict=True):
+            for key, (label, colour, marker, line) in STYLES.items():
+                if key not in table.get(protocol, {}):
+                    continue
+                seeds = np.array([[float(value) for value in seed] for seed in table[protocol][key]])
+                middle = np.median(seeds, axis=0)
+                bars = np.abs(np.vstack([seeds.min(axis=0), seeds.max(axis=0)]) - middle)
+                drawn = axes.errorbar(shares, middle, yerr=bars, capsize=2, marker=marker, linestyle=line, color=palette[colour], linewidth=1.4)
+                handles.setdefault(label, drawn)
+            axes.set(xscale="log", ylim=(-3, 103), title=f"{name}: {title}")
+            axes.title.set_fontsize("small")
+            axes.set_xticks(list(shares), [f"{share:g}" for share in shares])
+            axes.minorticks_off()
+    for axes in panels[-1]:
+        axes.set_xlabel("changed pixels (%)")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("success (%)")
+    figure.legend(handles.values(), handles.keys(), loc="lower center", bbox_to_anchor=(0.5, -0.06), ncols=3)
+    figure.suptitle(note, fontsize="medium", y=0.95)
+    return figure

@@ -17,7 +17,7 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "published_sensitivity": ("thesis, S", 0, "1", ":"),
     "published_gradient": ("thesis, gradient", 1, "2", ":"),
 }
-TITLES = {"replace": "uniform draws of [0, 1]", "small": "uniform draws of [0, 0.1]", "sign": "to 0 or 1, along the gradient's sign"}
+TITLES = {"replace": "U[0, 1]", "small": "U[0, 0.1]", "sign": "to 0 or 1 by sign"}
 
 
 def with_marks(image: Sequence[float], marked: Sequence[int]) -> np.ndarray:
@@ -57,7 +57,7 @@ def attacked_images(samples: Sequence[Mapping[str, Any]], classes: Sequence[str]
             panel_axes.set_xlabel(str(classes[panel["predicted"]]), color=RED if wrong else "black", fontsize="small", labelpad=2)
             if position == 0:
                 panel_axes.set_ylabel(name.replace(", ", ",\n"), fontsize="small")
-    figure.suptitle(title, fontsize="medium", y=0.98)
+    figure.suptitle(title, fontsize="medium", y=0.94)
     return figure
 
 
@@ -84,7 +84,7 @@ def success_against_share(tables: Mapping[str, Mapping[str, Mapping[str, Sequenc
                 handles.setdefault(label, drawn)
             axes.set(xscale="log", ylim=(-3, 103), title=f"{name}: {title}")
             axes.title.set_fontsize("small")
-            axes.set_xticks(list(shares), [f"{share:g}" for share in shares])
+            axes.set_xticks(list(shares), [f"{share:g}" for share in shares], fontsize="x-small")
             axes.minorticks_off()
     for axes in panels[-1]:
         axes.set_xlabel("changed pixels (%)")

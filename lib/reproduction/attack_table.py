@@ -39,8 +39,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 COLUMNS = ("sensitivity", "gradient", "label_gradient", "random")
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0,), "samples": 500, "programmes": 12, "examples": 150},
-    "full": {"seeds": (0, 1, 2), "samples": 2000, "programmes": 60, "examples": 300},
+    "quick": {"seeds": (0,), "samples": 400, "programmes": 8, "examples": 150},
+    "full": {"seeds": (0, 1, 2), "samples": 1500, "programmes": 60, "examples": 300},
 }
 
 
@@ -172,25 +172,29 @@ def discrepancy_facts(task: Problem, u: np.ndarray, eps: float, seed: int, draws
     u of the box. So the optimum is sum_i sigma_i^2 and each u attains it.
 
     Returns: "gap" (programme less trivial sum, relative, largest over samples), "violation" (largest of A x + B u + b - x over x = x0 + sigma and random
-    corners u, relative to x), "moved" (share of inputs that the solver's u moves at all).
+    corners u, relative to x), and the same programme with ties broken by a small cost on u with random signs: "tied" (inputs that follow the tie, per
+    cent), "tied_gap" (change of the sum of squares, relative).
     """
     inputs, rng = uncertainty(u, eps=eps), np.random.default_rng(seed)
     start = bounds(task, u, eps=eps, method="box")
-    programme, gap, violation, moved = Programme(task, inputs), 0.0, -np.inf, []
+    programme, gap, violation, tied_gap, tied = Programme(task, inputs), 0.0, -np.inf, 0.0, []
     for i in range(len(u)):
         units = batch_units(task, start, "displayed", i)
         programme.set_sample(i, units)
         x0, low, high = start.cert.x0[i], units.xl, units.xh
         slope = ((high - x0) ** 2 - (low - x0) ** 2) / np.where(high > low, high - low, 1.0)
-        found = programme.minimise(-slope, np.zeros(task.p))
-        value = -found.reported + float(np.sum((low - x0) ** 2 - slope * low))
+        signs, constant = rng.choice([-1.0, 1.0], task.p), float(np.sum((low - x0) ** 2 - slope * low))
+        value = constant - programme.minimise(-slope, np.zeros(task.p)).reported
+        tie = 1e-3 * np.abs(slope).max() * signs
+        other = programme.minimise(-slope, tie)
         trivial = float(np.sum(np.maximum((high - x0) ** 2, (low - x0) ** 2)))
         gap = max(gap, abs(value - trivial) / trivial)
         corners = u[i] + eps * rng.choice([-1.0, 1.0], (draws, task.p))
         excess = corners @ _dense(task.B).T + _dense(task.A) @ high + task.b - high
         violation = max(violation, float(excess.max() / np.abs(high).max()))
-        moved.append(np.mean(np.abs(found.u - u[i]) > 1e-9))
-    return {"gap": gap, "violation": violation, "moved": 100 * float(np.mean(moved))}
+        tied_gap = max(tied_gap, abs(constant - (other.reported - float(tie @ other.u)) - trivial) / trivial)
+        tied.append(np.mean(np.abs(other.u - (u[i] - eps * signs)) < 1e-9))
+    return {"gap": gap, "violation": violation, "tied": 100 * float(np.mean(tied)), "tied_gap": tied_gap}
 
 
 def _dense(M: Any) -> np.ndarray:

@@ -20,10 +20,12 @@ import math
 import numpy as np
 from numba import njit
 
+from implicit_models.robustness.line_choice import choose_lines
+
 _START, _SHRINK = 0.3, 0.15  # of the gap that the barriers may leave: first, relative to sum radius |q|; and its factor a step
 _CLOSE = 4.0  # Newton decrement below which the barriers shrink
-_SWEEPS = 40  # of the relaxed state
-_NEGLIGIBLE = 0.01  # root of an input's curvature, of the largest, below which Newton's matrix leaves it out
+_SKIP = 0.4  # of the gap allowed: barriers rarely cost more of it
+_TRIALS, _FLAT = 8, 0.3  # of the line search, and the share of the first slope that ends it
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 
@@ -78,12 +80,11 @@ def _inputs_along(q, dq, t, u0, radius, theta):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corners_x, theta):
-    """Step length of the minimum along a direction of descent, by Newton's method in a bracket."""
+def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corners_x, theta, descent):
+    """Step length near the minimum along a direction whose slope at 0 is -descent, by Newton's method in a bracket."""
     low, high, t = 0.0, math.inf, 1.0
     values, weights = np.empty(3), np.empty(3)
-    start = 0.0
-    for trial in range(12):
+    for _ in range(_TRIALS):
         first, second = _inputs_along(q, dq, t, u0, radius, theta)
         for i in range(lam.size):
             m, l = mu[i] + t * dmu[i], lam[i] + t * dlam[i]  # noqa: E741
@@ -100,21 +101,16 @@ def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corner
                 total += weights[v] * change
             first += total + dlam[i] * bias[i]
             second += (square - mean * mean / squares) / theta
-        if trial == 0:
-            start = abs(first)
         if first > 0:
             high = t
         else:
             low = t
-        if abs(first) <= 0.1 * start and trial > 0 or not second > 0:
+        if abs(first) <= _FLAT * descent or not second > 0:
             break
         step = t - first / second
         limit = 4 * t if high == math.inf else high
         if not low < step < limit:
             step = 4 * t if high == math.inf else 0.5 * (low + high)
-        if abs(step - t) <= 0.1 * t:
-            t = step
-            break
         t = step
     return t
 
@@ -148,53 +144,29 @@ def _cholesky_solve(H, g):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _relaxed_value(reduced, inputs, bias, c, q, q0, mu, u0, radius, corners_z, corners_x):
-    """Value of the relaxed state at the worst input for q, each unit on the edge that mu asks for; -inf where it leaves a triangle."""
-    k = mu.size
-    u = u0 + radius * np.sign(q)
-    source = bias + np.dot(inputs, u)
-    x = np.zeros(k)
-    for _ in range(_SWEEPS):
-        change, scale = 0.0, 0.0
-        for i in range(k):
-            z = source[i]
-            for j in range(k):
-                z += reduced[i, j] * x[j]
-            zl, zh, low, high = corners_z[i, 0], corners_z[i, 2], corners_x[i, 0], corners_x[i, 2]
-            new = low + (high - low) / (zh - zl) * (z - zl) if mu[i] > 0 else max(z, low / zl * z)
-            change, scale = max(change, abs(new - x[i])), max(scale, abs(new))
-            x[i] = new
-        if not change > 1e-7 * scale:
-            break
-    for i in range(k):
-        z = source[i]
-        for j in range(k):
-            z += reduced[i, j] * x[j]
-        margin = 1e-6 * (corners_z[i, 2] - corners_z[i, 0])
-        if not corners_z[i, 0] - margin <= z <= corners_z[i, 2] + margin:
-            return -math.inf
-    return np.dot(c, x) + np.dot(q0, u)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, enough):
+def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, allowed, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 
-    reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers leave a gap below tol times
-    the first value of sum radius |q|, or once g < enough.
+    reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers can cost no more than
+    `allowed`, or tol times the first value of sum radius |q|, or once g < enough.
     """
     k, p = inputs.shape
-    best, best_lam = math.inf, lam.copy()
-    q = q0 + np.dot(lam, inputs)
-    position, curvature, mu = np.empty(p), np.empty(p), np.empty(k)
-    values, weights = np.empty(3), np.empty(3)
-    mean_x, xx, xz, zz = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
-    scaled = np.empty(k * p)
     scale = 0.0
+    q = q0 + np.dot(lam, inputs)
     for j in range(p):
         scale += radius[j] * abs(q[j])
+    allowed = max(allowed, tol * scale)
+    best, good = choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, _SKIP * allowed, enough)
+    if good:
+        return best, 0
+    best_lam = lam.copy()
+    q = q0 + np.dot(lam, inputs)
+    position, curvature, mu = np.empty(p), np.empty(p, np.float32), np.empty(k)
+    values, weights = np.empty(3), np.empty(3)
+    mean_x, xx, xz, zz = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
+    rough, scaled = inputs.astype(np.float32), np.empty((k, p), np.float32)  # Newton's matrix needs no more digits: the line search judges the step
     barriers = 2 * p + 3 * k
-    theta, last = _START * scale / barriers, tol * scale / barriers
+    theta, last = max(_START * scale, allowed) / barriers, allowed / barriers
     if not scale > 0:
         theta, last = 1e-12, 1e-12
     done = 0
@@ -227,26 +199,16 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
             mean_x[i] = x
             gradient[i] -= z
             xx[i], xz[i], zz[i] = (cxx - sx * sx / squares) / theta, (cxz - sx * sz / squares) / theta, (czz - sz * sz / squares) / theta
-        if step == 0 and g - _relaxed_value(reduced, inputs, bias, c, q, q0, mu, u0, radius, corners_z, corners_x) <= tol * scale:
-            return g, 0  # CROWN's lines are optimal already
         if g < best:
             best = g
             best_lam[:] = lam
         if step == steps or best < enough:
             break
         gradient += np.dot(reduced, mean_x)
-        near = np.flatnonzero(curvature > _NEGLIGIBLE * curvature.max())
-        if 2 * near.size > p:
-            part = scaled.reshape(k, p)
-            for i in range(k):
-                part[i] = inputs[i] * curvature
-        else:
-            kinks = near.astype(np.uint64)  # without a sign there is no wrap-around to test for
-            part = scaled[: k * near.size].reshape(k, near.size)
-            for i in range(k):
-                for j in range(near.size):
-                    part[i, j] = inputs[i, kinks[j]] * curvature[kinks[j]]
-        H = np.dot(part, part.T)
+        for i in range(k):
+            for j in range(p):
+                scaled[i, j] = rough[i, j] * curvature[j]
+        H = np.dot(scaled, scaled.T).astype(np.float64)
         for i in range(k):
             H[i, i] += zz[i]
             for j in range(k):
@@ -256,7 +218,7 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
                     total += reduced[i, l] * xx[l] * reduced[j, l]
                 H[i, j] += total
         for i in range(k):
-            H[i, i] *= 1 + 1e-12
+            H[i, i] *= 1 + 1e-6
         slope = gradient.copy()
         if not _cholesky_solve(H, gradient):
             break  # as good as rounding allows
@@ -272,7 +234,7 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
         length = 1.0
         if decrement > 0.7:
             dmu = np.dot(direction, reduced)
-            length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta)
+            length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta, decrement**2 * theta)
         lam += length * direction
         q += length * dq
         if decrement < _CLOSE:

@@ -9,7 +9,7 @@ from implicit_models.robustness.ascent import ascend
 from implicit_models.robustness.dual_kernels import (evaluate, reduce_units, refine, rows_of, slopes_of, split_units, take, take_rows)  # fmt: skip
 from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 
-ASCENT_TOL = 5e-3  # of the bound's own spread, that the barriers may cost
+ACCURACY, ASCENT_TOL = 2e-2, 5e-3  # what the barriers may cost: of the gain on the bound before, or of the bound's own spread if that is more
 
 
 @njit(nogil=True, cache=True)
@@ -24,7 +24,7 @@ def _corners(order, n_linear, zl, zh, a):
 
 
 @njit(nogil=True, cache=True)
-def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced, reduced_from, u0, radius, zl, zh, C, V, lam, lower, wanted, steps,
+def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced, reduced_from, u0, radius, zl, zh, C, V, lam, wanted, steps, allowed,
                  enough):  # fmt: skip
     """Better multipliers for the rows that are wanted, in place of lam (rows, m); returns Newton steps taken."""
     rows, m = C.shape
@@ -54,7 +54,7 @@ def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced,
             offset = -np.dot(through, linear_bias)
         inner = -lam[r, n_linear:]
         inner = inner.copy()
-        taken += ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, inner, steps, ASCENT_TOL, enough[r] - offset)[1]
+        taken += ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, inner, steps, ASCENT_TOL, allowed[r], enough[r] - offset)[1]
         lam[r, n_linear:] = -inner
         if n_linear:
             lam[r, :n_linear] = np.dot(C[r, :n_linear].copy(), R) - np.dot(inner, feed)
@@ -85,14 +85,14 @@ def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weigh
         possible &= code[order[n_linear + i]] == PIECEWISE_LINEAR
     if possible:
         wanted = np.ones(rows, np.bool_)
-        enough = np.full(rows, -np.inf)
+        enough, allowed = np.full(rows, -np.inf), ACCURACY * np.maximum(out - lower, 0.0)
         for r in range(rows):
             if stop:
                 wanted[r] = max(out[r], lower[r]) <= 0
                 enough[r] = -1e-9 * (1 + abs(constant[r])) + constant[r]
         tried = lam.copy()
-        taken = _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced, reduced_from, u0, radius, zl, zh, C, V, tried, lower,
-                             wanted, steps, enough)  # fmt: skip
+        taken = _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced, reduced_from, u0, radius, zl, zh, C, V, tried, wanted,
+                             steps, allowed, enough)  # fmt: skip
         again = np.empty(rows)
         evaluate(tried, C, V + np.dot(tried, B_g), constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient, again)
         for r in range(rows):

@@ -237,6 +237,17 @@ def check_robust_training(values, curves):
     assert numbers(values["interval_certified_gain_over_plain"])[0] > 0 and numbers(values["adversarial_attacked_gain_over_plain"])[0] > 0
 
 
+def check_bounds(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    for name in ("implicit", "explicit"):
+        for k in range(2):  # certificates from loose to tight, below what the attack leaves
+            rates = [numbers(curves[f"certified/{name}/{method}"][0])[k] for method in ("norm", "box", "interval", "dual_once", "dual", "attack")]
+            assert rates == sorted(rates)
+    assert values["certified_above_attack"] == values["fact_box"] == values["programme_outside"] == values["programme_interval_outside_box"] == 0
+    assert values["programme_displayed_is_box"] < 1e-9
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -260,6 +271,7 @@ SMOKE = {
     ),  # fmt: skip
     "ch4_sensitivity": ([("seeds", "[7]"), ("datasets", '["mnist", "fashion_mnist"]'), ("eps", "0.03")], check_sensitivity),
     "ch4_robust_training": ([("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")], check_robust_training),
+    "ch4_bounds": ([("seeds", "[0]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
 }
 
 

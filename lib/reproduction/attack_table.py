@@ -39,8 +39,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 COLUMNS = ("sensitivity", "gradient", "label_gradient", "random")
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0,), "samples": 400, "programmes": 8, "examples": 150},
-    "full": {"seeds": (0, 1, 2), "samples": 1500, "programmes": 60, "examples": 300},
+    "quick": {"seeds": (0,), "samples": 400, "programmes": 6, "examples": 150},
+    "full": {"seeds": (0, 1, 2), "samples": 1200, "programmes": 36, "examples": 300},
 }
 
 

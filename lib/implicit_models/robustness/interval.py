@@ -24,13 +24,15 @@ import torch
 from jaxtyping import Float
 
 from implicit_models.activations import Activation
+from implicit_models.equilibrium import compiled
+from implicit_models.equilibrium.convergence import CONVERGED
 from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.robustness.box import input_reach, state_box, with_signed_diagonal
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
 from implicit_models.robustness.specification import rounding_of, row_product
 
-_TOL, _MAX_ITER = 1e-11, 2000
+_TOL, _SWEEPS, _MAX_ITER = 1e-10, 60, 2000
 _BLOCK_SWEEPS = 500
 _CHUNK = 512  # samples whose arrays stay in the cache
 
@@ -97,7 +99,7 @@ def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.nd
     finite = np.isfinite(size).all(axis=1)
     if act.componentwise:
         ends = np.concatenate([c - reach, c + reach], axis=1)
-        found = solve_equilibrium(model[0], torch.from_numpy(ends), model[1], tol=_TOL, max_iter=_MAX_ITER, on_failure="ignore").x.numpy()
+        found = _solved(*model, torch.from_numpy(ends)).numpy()
         l, h = np.minimum(found[:, :n], found[:, n:]), np.maximum(found[:, :n], found[:, n:])  # noqa: E741
     else:
         l, h = _from_the_box(problem, inputs, c, reach)  # noqa: E741
@@ -120,6 +122,17 @@ def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.nd
     for array in (l, h, zl, zh):
         array[~finite] = np.nan
     return l, h, zl, zh
+
+
+def _solved(W: torch.Tensor, act: Activation, ends: torch.Tensor) -> torch.Tensor:
+    """Equilibria of the doubled model; the inclusion is verified later, so that no residual is needed here."""
+    if not compiled.supports(W, act):
+        return solve_equilibrium(W, ends, act, tol=_TOL, max_iter=_MAX_ITER, on_failure="ignore").x
+    x, _, _, status = compiled.solve("gauss_seidel", W, ends, act, None, _TOL, True, _SWEEPS)
+    slow = torch.nonzero((status != CONVERGED) & torch.isfinite(ends).all(dim=1)).flatten()
+    if slow.numel():
+        x[slow] = solve_equilibrium(W, ends[slow], act, tol=_TOL, max_iter=_MAX_ITER, on_failure="ignore").x
+    return x
 
 
 def _rest(A, absolute, diagonal, c, reach, l, h):  # noqa: E741

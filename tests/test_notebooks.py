@@ -248,6 +248,27 @@ def check_bounds(values, curves):
     assert values["programme_displayed_is_box"] < 1e-9
 
 
+def check_attacks(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert numbers(values["shares"]) == [1.0, 10.0] and numbers(values["eps"]) == [0.032] and numbers(values["counts"]) == [15]
+    for protocol in ("replace", "small", "sign"):  # any ranking beats pixels at random
+        for column in ("sensitivity", "gradient"):
+            assert numbers(values[f"fashion_mnist_{protocol}_{column}_10"])[0] > numbers(values[f"fashion_mnist_{protocol}_random_10"])[0], (protocol, column)
+    # a greedy search is ahead of a ranking, and the network's own matrix of one that is not trained
+    assert numbers(values["fashion_mnist_sign_jsma_1"])[0] > numbers(values["fashion_mnist_sign_gradient_1"])[0]
+    transfer = {name: numbers(values[f"fashion_mnist_transfer_{name}_10"])[0] for name in ("own", "surrogate", "untrained", "random")}
+    assert transfer["own"] > transfer["untrained"] and transfer["surrogate"] > transfer["untrained"]
+    assert numbers(values["fashion_mnist_transfer_own_10"]) == numbers(values["fashion_mnist_replace_sensitivity_10"])
+    assert numbers(values["fashion_mnist_first_row_pixels"]) == [7.84] and "distance_replace_sensitivity" not in values
+    for label in ("fashion_mnist", "implicit"):
+        assert numbers(values[f"{label}_discrepancy_gap"])[0] < 1e-9 and numbers(values[f"{label}_discrepancy_tied_gap"])[0] < 1e-9
+        assert numbers(values[f"{label}_discrepancy_violation"])[0] <= 1e-9 and numbers(values[f"{label}_discrepancy_tied"]) == [100]
+        assert numbers(values[f"{label}_dense_lp_margin_0.032"])[0] >= numbers(values[f"{label}_dense_random_0.032"])[0]
+        assert numbers(values[f"{label}_sparse_lp_margin_15"])[0] >= numbers(values[f"{label}_sparse_sensitivity_15"])[0]
+    assert values["figure_4_5_samples"] > 0 and values["figure_4_7_samples"] == 0 and set(curves) >= {"table/fashion_mnist", "examples/figure_4_5/fashion_mnist"}
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -271,7 +292,8 @@ SMOKE = {
     ),  # fmt: skip
     "ch4_sensitivity": ([("seeds", "[7]"), ("datasets", '["mnist", "fashion_mnist"]'), ("eps", "0.03")], check_sensitivity),
     "ch4_robust_training": ([("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")], check_robust_training),
-    "ch4_bounds": ([("seeds", "[0]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
+    "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
+    "ch4_attacks": ([("seeds", "[7]"), ("datasets", '["fashion_mnist"]'), ("shares", "[1.0, 10.0]"), ("eps", "[0.032]"), ("counts", "[15]")], check_attacks),
 }
 
 

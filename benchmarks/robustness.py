@@ -1,9 +1,12 @@
 """Bounds side by side: `python -m benchmarks.robustness [--quick] --json FILE`. One thread, CPU seconds.
 
-    feed-forward  784-64-32-16-10 of Fashion-MNIST, radius .008, 1000 images: accuracy under projected gradient steps less certified accuracy (dual, with
+    feed-forward  784-64-32-16-10 of Fashion-MNIST, radius .008, 1000 images: accuracy under projected gradient steps
+    less certified accuracy (dual, with
                   branch and bound for what it leaves undecided); interval arithmetic and auto_LiRPA beside it
-    cyclic        implicit classifier, n = 64: what the dual gains on the interval over what the triangle's linear programmes (highspy, warm) gain, with
-                  the same pre-activation bounds, and the time of both; the interval against the model's own forward pass; the dual on 10,000 images
+    cyclic        implicit classifier, n = 64: what the dual gains on the interval over what the triangle's linear
+    programmes (highspy, warm) gain, with
+                  the same pre-activation bounds, and the time of both; the interval against the model's own forward
+                  pass; the dual on 10,000 images
     fuzz          10^6 pairs of a random model and an input: inclusions of all methods
     and the sensitivity matrix and interval training (robustness_sensitivity, robustness_training)
 """
@@ -54,7 +57,8 @@ def feed_forward(report: harness.Report, quick: bool) -> list[list[object]]:
         rows.append([name, float(certified[name].mean()), 1e3 * (time.process_time() - start) / N])
     rows.append([f"projected gradient (clean {clean.mean():.3f})", attacked, ""])
     gap = attacked - float(certified[f"dual, {SPLITS} nodes"].mean())
-    report.details["feed_forward"] = {"attacked": attacked, "clean": float(clean.mean()), "gap": gap, "floor": GAP_FLOOR, "goal": GAP_GOAL,
+    report.details["feed_forward"] = {"attacked": attacked, "clean": float(clean.mean()), "gap": gap,
+                                      "floor": GAP_FLOOR, "goal": GAP_GOAL,
                                       "certified": {k: float(v.mean()) for k, v in certified.items()}}  # fmt: skip
     report.check(f"feed-forward: certified within {100 * GAP_FLOOR:g} points of the attack", gap <= GAP_FLOOR)
     report.check("feed-forward: no attacked sample certified", not any((v & broken).any() for v in certified.values()))
@@ -62,7 +66,8 @@ def feed_forward(report: harness.Report, quick: bool) -> list[list[object]]:
     return rows
 
 
-def _peers(report: harness.Report, model: object, layers: list, U: np.ndarray, eps: float, rows: list[list[object]]) -> None:
+def _peers(report: harness.Report, model: object, layers: list, U: np.ndarray, eps: float,
+           rows: list[list[object]]) -> None:
     """Widths of the logits beside interval arithmetic and auto_LiRPA, the same samples."""
     from implicit_models.robustness.bound_methods import bounds
 
@@ -80,7 +85,8 @@ def _peers(report: harness.Report, model: object, layers: list, U: np.ndarray, e
     if "auto_LiRPA CROWN" in peers:
         tighter = ours["dual"].ub - ours["dual"].lb <= (peers["auto_LiRPA CROWN"][1] - peers["auto_LiRPA CROWN"][0]) * (1 + 1e-6)
         report.details["auto_lirpa"] = {"tighter_or_equal": float(tighter.mean())}
-        report.check("feed-forward: on the average tighter than auto_LiRPA's CROWN", width["dual"] <= width["auto_LiRPA CROWN"])
+        report.check("feed-forward: on the average tighter than auto_LiRPA's CROWN",
+                     width["dual"] <= width["auto_LiRPA CROWN"])
     report.details["logit_widths"] = width
     rows += [[f"mean width of a logit: {name}", value, ""] for name, value in width.items()]
 
@@ -102,20 +108,24 @@ def against_programmes(report: harness.Report, quick: bool) -> list[list[object]
         clock = time.process_time()
         programme = lp_bounds(task, inputs, spec, relaxation="triangle", start=refined, sides="lower")
         theirs = time.process_time() - clock
-        function = lambda: dual_bounds(task, inputs, specification(task, inputs, spec), start, sides="lower")  # noqa: B023, E731
+        function = lambda: dual_bounds(task, inputs, specification(task, inputs, spec), start,
+                                       sides="lower")  # noqa: B023, E731
         found = function()
         ours = harness.seconds_of(function, clock=time.process_time)
         gain = programme.lb - start.lb
         share = ((found.lb - start.lb) / gain)[gain > 1e-6 * (1 + np.abs(programme.lb))]
         same = np.array_equal(found.zl, refined.zl) and np.array_equal(found.zh, refined.zh)
         report.check(f"cyclic, eps {eps}: the same pre-activation bounds", same)
-        report.check(f"cyclic, eps {eps}: the dual within the programmes' optimum", bool((found.lb <= programme.lb + 1e-6 * (1 + np.abs(programme.lb))).all()))
+        report.check(f"cyclic, eps {eps}: the dual within the programmes' optimum",
+                     bool((found.lb <= programme.lb + 1e-6 * (1 + np.abs(programme.lb))).all()))
         ratios.append(theirs / ours)
         shares.append(share)
-        rows.append([f"eps {eps}", float(np.quantile(share, 1 - MARGINS)), float(share.min()), 1e3 * ours / len(U), 1e3 * theirs / len(U), theirs / ours])
+        rows.append([f"eps {eps}", float(np.quantile(share, 1 - MARGINS)), float(share.min()), 1e3 * ours / len(U),
+                     1e3 * theirs / len(U), theirs / ours])
     fifth = float(np.quantile(np.concatenate(shares), 1 - MARGINS))
     report.ratios["highspy"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
-    report.details["triangle"] = {"share_on_95_percent": fifth, "floor": SHARE_FLOOR, "goal": SHARE_GOAL, "speed_floor": SPEED_FLOOR, "speed_goal": SPEED_GOAL}
+    report.details["triangle"] = {"share_on_95_percent": fifth, "floor": SHARE_FLOOR, "goal": SHARE_GOAL,
+                                  "speed_floor": SPEED_FLOOR, "speed_goal": SPEED_GOAL}
     report.check(f"cyclic: {SHARE_FLOOR:g} of the programmes' gain on 95 % of margins", fifth >= SHARE_FLOOR)
     report.check(f"cyclic: {SPEED_FLOOR:g} times less time than highspy", statistics.median(ratios) >= SPEED_FLOOR)
     return rows
@@ -133,43 +143,55 @@ def large_batch(report: harness.Report, quick: bool) -> list[list[object]]:
         with torch.no_grad():
             model(single)
 
-    times = harness.interleaved({"forward": forward, "interval": lambda: bounds(model, U, eps=0.008, method="interval")}, 3 if quick else 7,
+    times = harness.interleaved({"forward": forward,
+                                 "interval": lambda: bounds(model, U, eps=0.008, method="interval")}, 3 if quick else 7,
                                 clock=time.process_time)  # fmt: skip
     ratio = harness.ratio(times["interval"], times["forward"])
-    report.ratios["forward_pass"] = {k: 1 / v for k, v in (("median", ratio["median"]), ("min", ratio["max"]), ("max", ratio["min"]))}
+    report.ratios["forward_pass"] = {k: 1 / v for k, v in (("median", ratio["median"]), ("min", ratio["max"]),
+                                                           ("max", ratio["min"]))}
     report.check(f"interval: at most {FORWARD_FLOOR:g} times the forward pass", ratio["median"] <= FORWARD_FLOOR)
-    rows = [["forward pass, float32", min(times["forward"]), ""], ["interval", min(times["interval"]), f"{ratio['median']:.2g} x"]]
+    rows = [["forward pass, float32", min(times["forward"]), ""], ["interval", min(times["interval"]),
+                                                                   f"{ratio['median']:.2g} x"]]
     spent = {}
     for name, options in {"dual": {}, "dual, early stop": {"early_stop": True}}.items():
         start = time.process_time()
         found = bounds(model, U, eps=0.008, method="dual", spec=spec, sides="lower", **options)
         spent[name] = (time.process_time() - start) * 10_000 / N
-        rows.append([f"{name} (goal {DUAL_GOAL:g} s for 10,000)", spent[name], f"certified {(found.lb > 0).all(axis=1).mean():.3f}"])
+        rows.append([f"{name} (goal {DUAL_GOAL:g} s for 10,000)", spent[name],
+                     f"certified {(found.lb > 0).all(axis=1).mean():.3f}"])
     report.check(f"dual, 10,000 images, eps .008: at most {DUAL_FLOOR:g} s", spent["dual"] <= DUAL_FLOOR)
-    report.details["large_batch"] = {"interval_over_forward": ratio, "forward_floor": FORWARD_FLOOR, "forward_goal": FORWARD_GOAL, "dual_seconds": spent,
+    report.details["large_batch"] = {"interval_over_forward": ratio, "forward_floor": FORWARD_FLOOR,
+                                     "forward_goal": FORWARD_GOAL, "dual_seconds": spent,
                                      "dual_floor": DUAL_FLOOR, "dual_goal": DUAL_GOAL}  # fmt: skip
     return rows
 
 
 def run(quick: bool) -> harness.Report:
     report = harness.Report()
-    harness.print_table(["784-64-32-16-10, eps .008", "certified", "ms a sample"], feed_forward(report, quick))
-    print()
-    harness.print_table(["cyclic, n = 64", "95 % gain", "least gain", "dual ms", "highspy ms", "ratio"], against_programmes(report, quick))
-    print()
-    harness.print_table([f"{'1,000' if quick else '10,000'} images", "CPU s", ""], large_batch(report, quick))
-    count = robustness_cases.fuzz(60 if quick else 1000, 1000)
-    print(f"\n{count['pairs']:,} pairs, {count['models']} models: {count}")
-    for name in [k for k in count if k not in ("models", "pairs")]:
-        report.check(f"fuzz: {name.replace('_', ' ')}: none", count[name] == 0)
-    report.details["fuzz"] = count
-    for module in (robustness_sensitivity, robustness_training):
+
+    def add(module) -> None:
         ratios, checks, rows = module.measure(quick)
-        print()
         harness.print_table(module.HEADER, rows)
+        print()
         report.ratios |= ratios
         report.checks |= {name: bool(value) for name, value in checks.items()}
         report.details[module.__name__.rpartition("_")[2]] = rows
+
+    add(robustness_sensitivity)  # first: a process that starts from a large one counts its memory as its own
+    parts = [
+        (["784-64-32-16-10, eps .008", "certified", "ms a sample"], feed_forward),
+        (["cyclic, n = 64", "95 % gain", "least gain", "dual ms", "highspy ms", "ratio"], against_programmes),
+        ([f"{'1,000' if quick else '10,000'} images", "CPU s", ""], large_batch),
+    ]
+    for header, part in parts:
+        harness.print_table(header, part(report, quick))
+        print()
+    count = robustness_cases.fuzz(60 if quick else 1000, 1000)
+    print(f"{count['pairs']:,} pairs, {count['models']} models: {count}\n")
+    for name in [k for k in count if k not in ("models", "pairs")]:
+        report.check(f"fuzz: {name.replace('_', ' ')}: none", count[name] == 0)
+    report.details["fuzz"] = count
+    add(robustness_training)
     return report
 
 

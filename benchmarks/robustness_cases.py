@@ -1,7 +1,8 @@
 """Models, peers and the fuzz test of `benchmarks.robustness`.
 
-auto_LiRPA 0.3 asks for a torch older than 1.13 and does not import with a present one: it is measured where it is installed without its requirements
-(`pip install --no-deps auto_LiRPA appdirs`), with the four names that torch and NumPy have moved put back for it.
+auto_LiRPA 0.3 asks for a torch older than 1.13 and does not import with a present one: it is measured where it is
+installed without its requirements (`pip install --no-deps auto_LiRPA appdirs`), with the four names that torch and
+NumPy have moved put back for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ TOLERANCE = 1e-9  # of a sample, for the rounding of its own state
 
 
 def images(n: int) -> tuple[Any, nn.Module, nn.Module, np.ndarray, np.ndarray]:
-    """(data, implicit classifier n = 64, network 784-64-32-16-10, U, y): the trained classifiers of the full profile and n test images."""
+    """(data, implicit classifier n = 64, network 784-64-32-16-10, U, y): the trained classifiers of the full profile
+    and n test images.
+    """
     from reproduction.tasks import fashion
 
     data = fashion.data("full")
@@ -32,7 +35,8 @@ def weights(network: nn.Module) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(m.weight.detach().double().numpy(), m.bias.detach().double().numpy()) for m in layers]
 
 
-def interval_arithmetic(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
+def interval_arithmetic(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float) -> tuple[np.ndarray,
+                                                                                                         np.ndarray]:
     """Plain interval propagation of a ReLU network: bounds of the logits."""
     low, high = U - eps, U + eps
     for k, (W, b) in enumerate(layers):
@@ -43,7 +47,8 @@ def interval_arithmetic(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarr
     return low, high
 
 
-def auto_lirpa(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float, method: str) -> tuple[np.ndarray, np.ndarray] | None:
+def auto_lirpa(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float,
+               method: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Bounds of the logits by auto_LiRPA in double precision; None where it is not installed."""
     moved = types.ModuleType("numpy.lib.arraysetops")
     moved.isin = np.isin
@@ -89,7 +94,8 @@ def random_problem(rng: np.random.Generator, kind: str) -> Any:
         A[np.diag_indices(n)] = rng.uniform(-4, 0.2, n)
     if kind == "smooth":
         activation = [(str(rng.choice(["tanh", "sigmoid", "relu"])), 1) for _ in range(n)]
-    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)) * (rng.random() < 0.5), activation,
+    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)),
+                         rng.normal(size=(q, p)) * (rng.random() < 0.5), activation,
                          b=rng.normal(size=n), d=rng.normal(size=q))  # fmt: skip
 
 
@@ -106,12 +112,15 @@ def worst_inputs(found: Any, inputs_centre: np.ndarray, sigma: np.ndarray, task:
 
 
 def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
-    """Counts: pairs of a model and an input, and those that lie outside a bound, or bounds outside those that should hold them."""
+    """Counts: pairs of a model and an input, and those that lie outside a bound, or bounds outside those that should
+    hold them.
+    """
     from implicit_models.robustness.bound_methods import bounds
     from implicit_models.robustness.checker import check
 
     rng = np.random.default_rng(seed)
-    count = dict.fromkeys(("models", "pairs", "sample_outside", "dual_outside_interval", "interval_outside_box", "triangle_outside_interval",
+    count = dict.fromkeys(("models", "pairs", "sample_outside", "dual_outside_interval", "interval_outside_box",
+                           "triangle_outside_interval",
                            "dual_beyond_triangle", "displayed_outside_box", "theorem7_outside_displayed", "unproved"), 0)  # fmt: skip
     for k in range(n_models):
         kind = KINDS[k % len(KINDS)]
@@ -140,9 +149,12 @@ def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
         for bound in found.values():
             inside = (y >= bound.lb - slack) & (y <= bound.ub + slack)
             count["sample_outside"] += int((~inside.all(axis=1)).sum())
-        for inner, outer, name in (("dual", "interval", "dual_outside_interval"), ("interval", "box", "interval_outside_box"),
-                                   ("triangle", "interval", "triangle_outside_interval"), ("displayed", "box", "displayed_outside_box"),
-                                   ("theorem7", "displayed", "theorem7_outside_displayed"), ("triangle", "dual", "dual_beyond_triangle")):  # fmt: skip
+        for inner, outer, name in (("dual", "interval", "dual_outside_interval"), ("interval", "box",
+                                                                                   "interval_outside_box"),
+                                   ("triangle", "interval", "triangle_outside_interval"), ("displayed", "box",
+                                                                                           "displayed_outside_box"),
+                                   ("theorem7", "displayed", "theorem7_outside_displayed"), ("triangle", "dual",
+                                                                                             "dual_beyond_triangle")):  # fmt: skip
             if inner in found and outer in found:
                 a, b = found[inner], found[outer]
                 room = 1e-7 * (1 + np.abs(b.ub - b.lb) + np.abs(b.ub) + np.abs(b.lb))

@@ -66,7 +66,8 @@ def test_takes_models_tensors_and_every_method():
     y = model(U).detach().double().numpy()
     for method in METHODS:
         found = bounds(model, U, eps=0.05, method=method)
-        assert found.lb.dtype == np.float64 and found.xl.shape == (3, 7) and found.lb.shape == (3, 3) and list(found.status) == ["ok"] * 3
+        assert found.lb.dtype == np.float64 and found.xl.shape == (3, 7) and found.lb.shape == (3,
+                                                                                                3) and list(found.status) == ["ok"] * 3
         assert (found.lb <= y + 1e-4).all() and (found.ub >= y - 1e-4).all()
         assert (found.ub > found.lb).all() and found.cert.method == method
 
@@ -92,7 +93,8 @@ def test_a_sample_that_fails_leaves_the_others(monkeypatch):
 def test_clip_is_explicit():
     task = from_matrices([[0.0]], [[1.0]], [[1.0]])
     free, clipped = (bounds(task, [[0.95]], eps=0.1, clip=clip, method="dual") for clip in (None, (0, 1)))
-    np.testing.assert_allclose([free.lb[0, 0], free.ub[0, 0], clipped.lb[0, 0], clipped.ub[0, 0]], [0.85, 1.05, 0.85, 1.0], atol=1e-9)
+    np.testing.assert_allclose([free.lb[0, 0], free.ub[0, 0], clipped.lb[0, 0], clipped.ub[0, 0]], [0.85, 1.05, 0.85,
+                                                                                                    1.0], atol=1e-9)
     with pytest.raises(ValueError, match="sample 0"):
         bounds(task, [[1.5]], eps=0.1, clip=(0, 1), method="interval")
 
@@ -101,13 +103,17 @@ def test_clip_is_explicit():
 @given(st.integers(0, 10**6))
 def test_chain_of_inclusions(seed):
     rng = np.random.default_rng(seed)
-    task = cyclic(seed, n=int(rng.integers(1, 9)), p=int(rng.integers(1, 6)), radius=float(rng.uniform(0.05, 0.97)), bias=bool(rng.integers(2)))
+    task = cyclic(seed, n=int(rng.integers(1, 9)), p=int(rng.integers(1, 6)), radius=float(rng.uniform(0.05, 0.97)),
+                  bias=bool(rng.integers(2)))
     p = task.p
     centre, sigma = rng.normal(size=(2, p)), rng.random(p) * (rng.random(p) < 0.8)
     found = {m: bounds(task, centre, sigma=sigma, method=m) for m in ("box", "interval", "dual")}
     found["triangle"] = bounds(task, centre, sigma=sigma, method="lp")
-    found["displayed"], found["theorem7"] = (bounds(task, centre, sigma=sigma, method="lp", relaxation=r) for r in ("displayed", "theorem7"))
-    for inner, outer in (("dual", "interval"), ("interval", "box"), ("triangle", "interval"), ("theorem7", "displayed"), ("displayed", "box")):
+    found["displayed"], found["theorem7"] = (bounds(task, centre, sigma=sigma, method="lp",
+                                                    relaxation=r) for r in ("displayed", "theorem7"))
+    for inner, outer in (("dual", "interval"), ("interval", "box"), ("triangle", "interval"), ("theorem7",
+                                                                                               "displayed"),
+                                                                                               ("displayed", "box")):
         slack = 1e-6 * (1 + np.abs(found[outer].ub - found[outer].lb))
         assert (found[inner].lb >= found[outer].lb - slack).all(), (inner, outer)
         assert (found[inner].ub <= found[outer].ub + slack).all(), (inner, outer)

@@ -1,16 +1,19 @@
 """Ascent of the dual bound over its multipliers, to the optimum of the triangle relaxation.
 
-For a row c, after elimination of the linear units, the bound of -c'x - v'u is the convex, piecewise-linear function of the k multipliers of
-the ReLU-like units
+For a row c, after elimination of the linear units, the bound of -c'x - v'u is the convex, piecewise-linear function of
+the k multipliers of the ReLU-like units
 
-    g(lam) = sum_i max_v (mu_i x_iv - lam_i z_iv) + b~'lam + q'u0 + sum_j radius_j |q_j|,    mu = c~ + A~'lam,   q = q0 + B~'lam
+    g(lam) = sum_i max_v (mu_i x_iv - lam_i z_iv) + b~'lam + q'u0 + sum_j radius_j |q_j|,    mu = c~ + A~'lam,   q = q0
+    + B~'lam
 
-with the corners v of each unit's triangle, (zl, phi(zl)), (0, 0), (zh, phi(zh)). It is minimised along the central path of its primal: barriers log(1 - w_j^2) of the
-inputs and log p_iv of the weights of the corners, eliminated in closed form, leave a self-concordant function of lam alone, whose gradient is what the
-relaxed state violates, z - A~ x - B~ u - b~. One damped Newton step for each value of the barrier parameter. Every iterate is a valid
-bound; the best one, by its exact value, is kept.
+with the corners v of each unit's triangle, (zl, phi(zl)), (0, 0), (zh, phi(zh)). It is minimised along the central
+path of its primal: barriers log(1 - w_j^2) of the inputs and log p_iv of the weights of the corners, eliminated in
+closed form, leave a self-concordant function of lam alone, whose gradient is what the relaxed state violates,
+z - A~ x - B~ u - b~. Newton steps with a line search, while the barriers shrink. Every iterate is a valid bound; the
+best one, by its exact value, is kept.
 
-Source: the relaxation is that after Tsai thesis (2024), Theorem 7, with its upper envelope; path following: Nesterov & Nemirovskii (1994).
+Source: the relaxation is that after Tsai thesis (2024), Theorem 7, with its upper envelope; path following: Nesterov &
+Nemirovskii (1994).
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from numba import njit
 
 from implicit_models.robustness.line_choice import choose_lines
 
-_START, _SHRINK = 0.3, 0.15  # of the gap that the barriers may leave: first, relative to sum radius |q|; and its factor a step
+# of the gap that the barriers may leave: first, relative to sum radius |q|; and its factor a step
+_START, _SHRINK = 0.3, 0.15
 _CLOSE = 4.0  # Newton decrement below which the barriers shrink
 _SKIP = 0.4  # of the gap allowed: barriers rarely cost more of it
 _TRIALS, _FLAT = 8, 0.3  # of the line search, and the share of the first slope that ends it
@@ -147,8 +151,8 @@ def _cholesky_solve(H, g):
 def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, allowed, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 
-    reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers can cost no more than
-    `allowed`, or tol times the first value of sum radius |q|, or once g < enough.
+    reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers
+    can cost no more than `allowed`, or tol times the first value of sum radius |q|, or once g < enough.
     """
     k, p = inputs.shape
     scale = 0.0
@@ -156,7 +160,8 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
     for j in range(p):
         scale += radius[j] * abs(q[j])
     allowed = max(allowed, tol * scale)
-    best, good = choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, _SKIP * allowed, enough)
+    best, good = choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, _SKIP * allowed,
+                              enough)
     if good:
         return best, 0
     best_lam = lam.copy()
@@ -164,7 +169,8 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
     position, curvature, mu = np.empty(p), np.empty(p, np.float32), np.empty(k)
     values, weights = np.empty(3), np.empty(3)
     mean_x, xx, xz, zz = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
-    rough, scaled = inputs.astype(np.float32), np.empty((k, p), np.float32)  # Newton's matrix needs no more digits: the line search judges the step
+    # Newton's matrix needs no more digits: the line search judges the step
+    rough, scaled = inputs.astype(np.float32), np.empty((k, p), np.float32)
     barriers = 2 * p + 3 * k
     theta, last = max(_START * scale, allowed) / barriers, allowed / barriers
     if not scale > 0:
@@ -198,7 +204,8 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
                 czz += w * corners_z[i, v] ** 2
             mean_x[i] = x
             gradient[i] -= z
-            xx[i], xz[i], zz[i] = (cxx - sx * sx / squares) / theta, (cxz - sx * sz / squares) / theta, (czz - sz * sz / squares) / theta
+            xx[i], xz[i] = (cxx - sx * sx / squares) / theta, (cxz - sx * sz / squares) / theta
+            zz[i] = (czz - sz * sz / squares) / theta
         if g < best:
             best = g
             best_lam[:] = lam
@@ -234,7 +241,8 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
         length = 1.0
         if decrement > 0.7:
             dmu = np.dot(direction, reduced)
-            length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta, decrement**2 * theta)
+            length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta,
+                                   decrement**2 * theta)
         lam += length * direction
         q += length * dq
         if decrement < _CLOSE:

@@ -2,7 +2,7 @@
 
     norm, box, comparison, metzler    around the state of the centre (box.py)
     interval                          the interval fixed point (interval.py)
-    dual                              implicit CROWN with refined pre-activations and ascent (dual.py), intersected with the interval
+    dual                              implicit CROWN, refined and raised by ascent (dual.py), within the interval
     lp                                linear programmes, the displayed and corrected ones (lp.py)
 
 Every method takes a batch; a sample that fails leaves the others as they are without it.
@@ -32,7 +32,8 @@ RELAXATIONS = ("displayed", "theorem7", "triangle")
 class Bounds:
     """Bounds of a batch: xl <= x <= xh, zl <= z <= zh (N, n), lb <= spec y <= ub (N, k) for every u of each set.
 
-    status (N,): "ok", "not_finite" (the sample is not) or "failed" (its bound could not be verified); bounds of the last two are NaN.
+    status (N,): "ok", "not_finite" (the sample is not) or "failed" (its bound could not be verified); bounds of the
+    last two are NaN.
     cert: the `BoundsCertificate` that `check` verifies.
     """
 
@@ -71,11 +72,13 @@ def bounds(
         card: at most so many inputs move. clip: (low, high) range the set is cut to, None for none.
         method: "norm" | "box" | "comparison" | "metzler" | "interval" | "dual" | "lp".
         relaxation: of "lp": "displayed" | "theorem7" | "triangle".
-        passes: of "dual" and the triangle LP: refinements of the pre-activation bounds. ascent_steps: of "dual": Newton steps of the ascent, None
-            for its default, 0 for none.
+        passes: of "dual" and the triangle LP: refinements of the pre-activation bounds.
+        ascent_steps: of "dual": Newton steps of the ascent, None for its default, 0 for none.
         sides: "both" | "lower" (of "dual" and "lp": ub is that of the interval; certification needs no other).
-        early_stop: of "dual": leave a functional once its lower bound is positive, and a sample once all are, as certification may.
-        splits: of "dual": nodes of branch and bound for a lower bound that is not positive; it raises lb, not what cert claims.
+        early_stop: of "dual": leave a functional once its lower bound is positive, and a sample once all are, as
+            certification may.
+        splits: of "dual": nodes of branch and bound for a lower bound that is not positive; it raises lb, not what
+            cert claims.
         spec: (k, q) or (N, k, q) weights of the outputs (see `margins`); None for the outputs themselves.
     Returns: `Bounds`, float64.
     Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit.
@@ -96,14 +99,16 @@ def bounds(
     if method in BOX_METHODS:
         return _box(task, inputs, functionals, method)
     if method == "lp" and relaxation != "triangle":
-        return _linear_programme(task, inputs, functionals, relaxation, _box(task, inputs, functionals, _tightest_box(task)), sides)
+        box = _box(task, inputs, functionals, _tightest_box(task))
+        return _linear_programme(task, inputs, functionals, relaxation, box, sides)
     start = _interval(task, inputs, functionals)
     if method == "interval":
         return start
     from implicit_models.robustness.dual import dual_bounds
 
     if method == "dual":
-        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps, sides=sides, early_stop=early_stop, splits=splits)
+        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps,
+                           sides=sides, early_stop=early_stop, splits=splits)
     refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
     return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
 
@@ -123,12 +128,14 @@ def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
     return np.where(finite, np.where(proved, "ok", "failed"), "not_finite")
 
 
-def finished(task: Problem, inputs: Uncertainty, functionals: Specification, status: np.ndarray, method: str, fields: dict, **evidence: Any) -> Bounds:
+def finished(task: Problem, inputs: Uncertainty, functionals: Specification, status: np.ndarray, method: str,
+             fields: dict, **evidence: Any) -> Bounds:
     """`Bounds` with its certificate; rows that are not "ok" become NaN."""
     bad = status != "ok"
     if bad.any():
         fields = {name: np.where(bad[:, None], np.nan, value) for name, value in fields.items()}
-    cert = BoundsCertificate.of(task, inputs, method=method, spec=_spec(functionals), status=status, **fields, **evidence)
+    cert = BoundsCertificate.of(task, inputs, method=method, spec=_spec(functionals), status=status, **fields,
+                                **evidence)
     return Bounds(**fields, status=status, cert=cert)
 
 
@@ -139,8 +146,10 @@ def _spec(functionals: Specification) -> np.ndarray:
 def _box(task: Problem, inputs: Uncertainty, functionals: Specification, method: str) -> Bounds:
     box = state_box(task, inputs, method)
     lb, ub = functionals.over_states(box.x0, box.sigma)
-    fields = {"xl": box.x0 - box.sigma, "xh": box.x0 + box.sigma, "zl": box.z0 - box.spread, "zh": box.z0 + box.spread, "lb": lb, "ub": ub}
-    return finished(task, inputs, functionals, statuses(inputs, *fields.values()), method, fields, x0=box.x0, sigma=box.sigma)
+    fields = {"xl": box.x0 - box.sigma, "xh": box.x0 + box.sigma, "zl": box.z0 - box.spread, "zh": box.z0 + box.spread,
+              "lb": lb, "ub": ub}
+    return finished(task, inputs, functionals, statuses(inputs, *fields.values()), method, fields, x0=box.x0,
+                    sigma=box.sigma)
 
 
 def _interval(task: Problem, inputs: Uncertainty, functionals: Specification) -> Bounds:
@@ -153,7 +162,8 @@ def _interval(task: Problem, inputs: Uncertainty, functionals: Specification) ->
     return finished(task, inputs, functionals, statuses(inputs, *fields.values()), "interval", fields, **evidence)
 
 
-def _linear_programme(task: Problem, inputs: Uncertainty, functionals: Specification, relaxation: str, start: Bounds, sides: str) -> Bounds:
+def _linear_programme(task: Problem, inputs: Uncertainty, functionals: Specification, relaxation: str, start: Bounds,
+                      sides: str) -> Bounds:
     from implicit_models.robustness.lp import lp_bounds
 
     return lp_bounds(task, inputs, functionals.matrix, relaxation=relaxation, start=start, sides=sides)

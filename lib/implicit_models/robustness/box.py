@@ -1,12 +1,15 @@
 """Boxes around the state of the centre: the norm, componentwise and comparison-vector bounds.
 
-For u in the set, e = |x(u) - x(u0)| meets (I - M) e <= gamma r with r_i = sup |B_i (u - u0)| and the comparison matrix M: block norms
-gamma_i |A_ij| (CONE: single states), with gamma_i A_ii signed on the diagonal for "metzler". With t = gamma r,
+For u in the set, e = |x(u) - x(u0)| meets (I - M) e <= gamma r with r_i = sup |B_i (u - u0)| and the comparison matrix
+M: block norms gamma_i |A_ij| (CONE: single states), with gamma_i A_ii signed on the diagonal for "metzler". With t =
+gamma r,
 
-    norm         (4.3), (4.4): sigma = w max(t / w) / (1 - rho),  rho = max(M w / w): w = 1 where the row sums of M are below 1, else (I - M)^-1 1
+    norm         (4.3), (4.4): sigma = w max(t / w) / (1 - rho), rho = max(M w / w)
+                 with w = 1 where the row sums of M are below 1, else (I - M)^-1 1
     box          Theorems 5, 6: sigma = (I - M)^-1 t
     comparison   sigma = s max(t),  s = (I - M)^-1 1: one vector for all sets
-    metzler      box with the signed diagonal: slopes d in [0, gamma] give e_i <= d / (1 - d A_ii) (...), largest at d = gamma
+    metzler      box with the signed diagonal: slopes d in [0, gamma] give
+                 e_i <= d / (1 - d A_ii) (...), largest at d = gamma
 
 Source: Tsai thesis (2024), (4.3), (4.4), Theorems 5 and 6; Metzler's form is not there.
 """
@@ -46,7 +49,9 @@ def input_reach(problem: Problem, inputs: Uncertainty) -> Float[np.ndarray, "*N 
 
 
 def with_signed_diagonal(problem: Problem) -> Problem:
-    """The same problem with gamma_i A_ii signed on the diagonal of its comparison matrix, as a Metzler certificate has it."""
+    """The same problem with gamma_i A_ii signed on the diagonal of its comparison matrix, as a Metzler certificate has
+    it.
+    """
     if problem.certificate.kind != "pf":
         return problem
     signed = replace(problem)
@@ -55,10 +60,12 @@ def with_signed_diagonal(problem: Problem) -> Problem:
 
 
 def state_deviation(problem: Problem, inputs: Uncertainty, method: str = "box") -> Float[np.ndarray, "*N n"]:
-    """sigma >= |x(u) - x(u0)| for every u of the set, verified: (n,) for a shared radius, else (N, n); infinite where unverified.
+    """sigma >= |x(u) - x(u0)| for every u of the set, verified: (n,) for a shared radius, else (N, n); infinite where
+    unverified.
 
     Args: method: "norm" | "box" | "comparison" | "metzler".
-    Raises: NotCertified where the method needs lambda_PF < 1 and the model has only a signed certificate; ValueError for another name.
+    Raises: NotCertified where the method needs lambda_PF < 1 and the model has only a signed certificate; ValueError
+        for another name.
     Source: Tsai thesis (2024), (4.3), (4.4), Theorems 5 and 6.
     """
     if method not in METHODS:
@@ -68,8 +75,8 @@ def state_deviation(problem: Problem, inputs: Uncertainty, method: str = "box") 
         problem = with_signed_diagonal(problem)
     elif found.kind != "pf":
         raise NotCertified(
-            f"method {method!r} needs lambda_PF of |A| below 1, and it is {found.lambda_pf:.6g}: the model is well-posed by its signed "
-            'diagonal only, so use "metzler" (or "interval", "dual")'
+            f"method {method!r} needs lambda_PF of |A| below 1, and it is {found.lambda_pf:.6g}: the model is "
+            'well-posed by its signed diagonal only, so use "metzler" (or "interval", "dual")'
         )
     gamma = problem.activation.lipschitz
     reach = gamma * input_reach(problem, inputs)
@@ -97,7 +104,9 @@ def state_deviation(problem: Problem, inputs: Uncertainty, method: str = "box") 
 
 
 def state_box(problem: Problem, inputs: Uncertainty, method: str = "box") -> StateBox:
-    """Box of states and pre-activations around the equilibrium of every centre; rows of centres that are not finite are NaN."""
+    """Box of states and pre-activations around the equilibrium of every centre; rows of centres that are not finite
+    are NaN.
+    """
     deviation = state_deviation(problem, inputs, method)
     x0, error = problem.equilibrium(inputs.centre)
     sigma = deviation + error

@@ -1,10 +1,13 @@
-"""Branch and bound over the kinks: a functional that the relaxation leaves undecided is bounded on both sides of one unit's kink.
+"""Branch and bound over the kinks: a functional that the relaxation leaves undecided is bounded on both sides of one
+unit's kink.
 
-On the side z_i >= 0 or z_i <= 0 the unit is linear, and its multiplier is free to use the side (lambda_i != s_i mu_i); the others' pre-activations are
-refined again. The bound of the whole is the least of its leaves, so it is valid whenever the budget ends. With enough leaves
-it is exact for piecewise-linear models: the remaining gap to an attack is then the attack's.
+On the side z_i >= 0 or z_i <= 0 the unit is linear, and its multiplier is free to use the side (lambda_i is not s_i
+mu_i); the others' pre-activations are refined again. The bound of the whole is the least of its leaves, so it is valid
+whenever the budget ends. With enough leaves it is exact for piecewise-linear models: the remaining gap to an attack is
+then the attack's.
 
-Source: Bunel et al., branch and bound for piecewise-linear networks (JMLR 2020); multipliers of split units: Wang et al., beta-CROWN (2021).
+Source: Bunel et al., branch and bound for piecewise-linear networks (JMLR 2020); multipliers of split units: Wang et
+al., beta-CROWN (2021).
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 
 @njit(nogil=True, cache=True)
 def _widest(zl, zh, code, a, fixed, lam, mu):
-    """The unit whose triangle costs this functional most: |mu_i| times the height of its triangle at the kink; -1 if none is left."""
+    """The unit whose triangle costs this functional most: |mu_i| times the height of its triangle at the kink; -1 if
+    none is left.
+    """
     best, unit = 0.0, -1
     for i in range(zl.size):
         if code[i] == PIECEWISE_LINEAR and a[i] != 1 and zl[i] < 0 < zh[i] and not fixed[i]:
@@ -31,13 +36,16 @@ def _widest(zl, zh, code, a, fixed, lam, mu):
 
 
 @njit(nogil=True, cache=True)
-def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, w, v, constant, extra, steps, lower, budget):
-    """Lower bound of w'x + v'u + constant with at most `budget` nodes, from `lower`; returns (bound, nodes). Stops once it is positive.
+def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, w, v, constant, extra,
+           steps, lower, budget):
+    """Lower bound of w'x + v'u + constant with at most `budget` nodes, from `lower`; returns (bound, nodes). Stops
+    once it is positive.
 
     zl, zh (n): the sample's refined pre-activation bounds, left as they are.
     """
     n, rows = zl.size, 1
-    stack_l, stack_h, stack_fixed = np.empty((budget + 2, n)), np.empty((budget + 2, n)), np.zeros((budget + 2, n), np.bool_)
+    stack_l, stack_h, stack_fixed = np.empty((budget + 2, n)), np.empty((budget + 2, n)), np.zeros((budget + 2, n),
+                                                                                                   np.bool_)
     stack_bound, stack_unit = np.empty(budget + 2), np.empty(budget + 2, np.int64)
     out, kept, found = np.empty(rows), np.empty((rows, n)), np.empty(rows)
     W, V = w.copy().reshape(1, n), v.copy().reshape(1, v.size)
@@ -46,12 +54,14 @@ def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
     at_l, at_h, fixed = zl.copy(), zh.copy(), np.zeros(n, np.bool_)
     # the root again, for its multipliers
     found[0] = -np.inf
-    functionals(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, W, V, const, size, steps, True, found, out, True, kept)
+    functionals(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, W, V,
+                const, size, steps, True, found, out, True, kept)
     if found[0] > 0:
         return found[0], 1
     unit = _widest(at_l, at_h, code, a, fixed, kept[0], w + np.dot(kept[0], A))
     least_closed = np.inf
-    stack_l[0], stack_h[0], stack_fixed[0], stack_bound[0], stack_unit[0] = at_l, at_h, fixed, max(found[0], lower), unit
+    stack_l[0], stack_h[0], stack_fixed[0], stack_bound[0], stack_unit[0] = at_l, at_h, fixed, max(found[0],
+                                                                                                   lower), unit
     depth, nodes = 1, 1
     while depth > 0 and nodes + 2 <= budget:
         depth -= 1
@@ -68,10 +78,12 @@ def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
                 at_l[unit] = 0.0
             else:
                 at_h[unit] = 0.0
-            refine(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, False, no_units, no_sides, no_rows)
+            refine(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, False,
+                   no_units, no_sides, no_rows)
             found[0] = bound
             kept[0] = 0
-            functionals(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, W, V, const, size, steps, True, found, out,
+            functionals(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, W,
+                        V, const, size, steps, True, found, out,
                         True, kept)  # fmt: skip
             if found[0] > 0:
                 least_closed = min(least_closed, found[0])
@@ -87,7 +99,8 @@ def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
 
 
 @njit(nogil=True, cache=True)
-def branch_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant, extra, own_rows, steps, budget, ok,
+def branch_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant,
+                   extra, own_rows, steps, budget, ok,
                    lower, nodes):  # fmt: skip
     """Raise the lower bounds (N, rows) that are not positive, in place; nodes (N, rows)."""
     for s in range(U.shape[0]):
@@ -99,7 +112,8 @@ def branch_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, co
             if lower[s, k] > 0:
                 break
             w, v = (W[s, k], V[s, k]) if own_rows else (W[0, k], V[0, k])
-            lower[s, k], nodes[s, k] = branch(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s], coefficient, sweeps, w, v,
+            lower[s, k], nodes[s, k] = branch(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s],
+                                              coefficient, sweeps, w, v,
                                               constant[s, k], extra[s, k], steps, lower[s, k], budget)  # fmt: skip
             if not lower[s, k] > 0:
                 break

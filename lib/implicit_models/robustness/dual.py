@@ -1,14 +1,19 @@
-"""The dual bound: implicit CROWN from the interval's pre-activations, refined, raised to the triangle relaxation's optimum.
+"""The dual bound: implicit CROWN from the interval's pre-activations, refined, raised to the triangle relaxation's
+optimum.
 
     1. zl, zh from the interval fixed point.
-    2. `passes` times: lower and upper bounds of every non-linear unit's pre-activation z_i = A_i x + B_i u + b_i, by the adjoint fixed point.
-    3. The functionals of the outputs, the same way, then ascent over the multipliers (ReLU, leaky ReLU and identity; boxes of inputs).
+    2. `passes` times: lower and upper bounds of every non-linear unit's pre-activation z_i = A_i x + B_i u + b_i, by
+       the adjoint fixed point.
+    3. The functionals of the outputs, the same way, then ascent over the multipliers (ReLU, leaky ReLU and identity;
+       boxes of inputs).
 
-tanh and sigmoid take part in 1 to 3 by lines and exact infima, without the ascent; states of softmax and max-pool blocks by their interval alone. A
-set of at most k moving inputs has its own support function and no ascent. All bounds are intersected with the interval. Units that are
-linear over the set need no multiplier of their own, so that the work grows with the others.
+tanh and sigmoid take part in 1 to 3 by lines and exact infima, without the ascent; states of softmax and max-pool
+blocks by their interval alone. A set of at most k moving inputs has its own support function and no ascent. All bounds
+are intersected with the interval. Units that are linear over the set need no multiplier of their own, so that the work
+grows with the others.
 
-Source: Tsai thesis (2024), section 4.2.3, with the envelope that its relaxation lacks; Zhang et al., CROWN (2018); Wei & Kolter (2022).
+Source: Tsai thesis (2024), section 4.2.3, with the envelope that its relaxation lacks; Zhang et al., CROWN (2018); Wei
+& Kolter (2022).
 """
 
 from __future__ import annotations
@@ -33,22 +38,25 @@ DENSE_BYTES = 2**31
 
 
 def dual_bounds(
-    task: Problem, inputs: Uncertainty, functionals: Specification, start: Bounds, *, passes: int = 3, ascent_steps: int | None = None, sides: str = "both",
+    task: Problem, inputs: Uncertainty, functionals: Specification, start: Bounds, *, passes: int = 3,
+    ascent_steps: int | None = None, sides: str = "both",
     early_stop: bool = False, splits: int = 0, keep: bool | None = None,
 ) -> Bounds:  # fmt: skip
     """Dual bounds from those of the interval.
 
     Args:
         start: the interval's `Bounds`. passes, ascent_steps, sides: as in `bounds`.
-        early_stop: leave a functional once its lower bound is positive, and a sample once all are; certification needs no more.
-        splits: nodes of branch and bound for every lower bound that is not positive, until a sample has one that stays so. The certificate
-            keeps the bound without it.
+        early_stop: leave a functional once its lower bound is positive, and a sample once all are; certification needs
+            no more.
+        splits: nodes of branch and bound for every lower bound that is not positive, until a sample has one that stays
+            so. The certificate keeps the bound without it.
         keep: whether the certificate holds the multipliers; None: if they take less than 256 MB.
     Raises: ValueError for matrices too large to be dense.
     """
     n, p, N, k = task.n, task.p, len(inputs.centre), functionals.k
     if (n + p) * n * 8 > DENSE_BYTES:
-        raise ValueError(f"the dual bound works on dense matrices, and A and B of {n} states and {p} inputs would take {(n + p) * n * 8 / 2**30:.1f} GiB")
+        size = f"{(n + p) * n * 8 / 2**30:.1f} GiB"
+        raise ValueError(f"the dual bound works on dense A and B, which take {size} for n = {n}, p = {p}")
     A, B = (np.ascontiguousarray(M.toarray() if sp.issparse(M) else M) for M in (task.A, task.B))
     code, slope = unit_codes(task.activation)
     zl, zh, lower, upper = (np.array(v) for v in (start.zl, start.zh, start.lb, start.ub))
@@ -60,7 +68,8 @@ def dual_bounds(
     offset, _, scale = functionals.from_inputs
     constant = np.ascontiguousarray(np.broadcast_to(functionals.constant, (N, k)))
     state = np.abs(functionals.state)
-    extra = (largest @ state.T if functionals.shared else np.einsum("nkj,nj->nk", state, largest)) + scale + np.abs(constant)
+    extra = largest @ state.T if functionals.shared else np.einsum("nkj,nj->nk", state, largest)
+    extra = extra + scale + np.abs(constant)
     coefficient = rounding_of(task)
     nonlinear = np.isnan(zl) * 0 + ((zl < 0) & (zh > 0) | (code != 0))
     count = np.where(ok, 2 * nonlinear.sum(axis=1), 0)
@@ -88,16 +97,22 @@ def dual_bounds(
         V = np.ascontiguousarray(V if own else V[None])
         part = at if kept else slice(0, 1)
         dual_samples.bound_samples(
-            A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]), radius if len(radius) == 1 else radius[at],
-            -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at], coefficient, passes, dual_kernels.SWEEPS,
-            W[at] if own else W, V, constant[at], extra[at], own, steps, early_stop, both, ok[at], lower[at], upper[at], kept, lam_low[part],
-            lam_high[part if both else slice(0, 1)], kept, first[at], units, sides_of, turn, lams, stage_zl[:, part], stage_zh[:, part], effort[at],
+            A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]),
+            radius if len(radius) == 1 else radius[at],
+            -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at],
+            coefficient, passes, dual_kernels.SWEEPS,
+            W[at] if own else W, V, constant[at], extra[at], own, steps, early_stop, both, ok[at], lower[at],
+            upper[at], kept, lam_low[part],
+            lam_high[part if both else slice(0, 1)], kept, first[at], units, sides_of, turn, lams, stage_zl[:, part],
+            stage_zh[:, part], effort[at],
         )  # fmt: skip
         if splits:
             split[at] = lower[at]
             branching.branch_samples(
-                A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]), radius if len(radius) == 1 else radius[at],
-                -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at], coefficient, dual_kernels.SWEEPS,
+                A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]),
+                radius if len(radius) == 1 else radius[at],
+                -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at],
+                coefficient, dual_kernels.SWEEPS,
                 W[at] if own else W, V, constant[at], extra[at], own, steps, splits, ok[at], split[at], nodes[at],
             )  # fmt: skip
     xl, xh = (np.array(v) for v in (start.xl, start.xh))
@@ -109,7 +124,9 @@ def dual_bounds(
         xl[ok], xh[ok] = np.maximum(xl[ok], low), np.minimum(xh[ok], high)
     fields = {"xl": xl, "xh": xh, "zl": zl, "zh": zh, "lb": lower, "ub": upper}
     evidence: dict[str, Any] = {name: getattr(start.cert, name) for name in ("il", "ih", "zl0", "zh0")}
-    evidence["stages"] = _stages(count * passes, units, sides_of, turn, lams, stage_zl, stage_zh, passes) if kept else (() if passes == 0 else None)
+    evidence["stages"] = None if passes else ()
+    if kept:
+        evidence["stages"] = _stages(count * passes, units, sides_of, turn, lams, stage_zl, stage_zh, passes)
     if kept:
         evidence |= {"lam_low": lam_low, "lam_high": lam_high if both else None}
     found = finished(task, inputs, functionals, start.status.copy(), "dual", fields, **evidence)

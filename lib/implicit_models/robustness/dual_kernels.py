@@ -1,10 +1,13 @@
-"""Implicit CROWN for one sample after another: reduction to the non-linear units, adjoint fixed point, exact evaluation, refinement.
+"""Implicit CROWN for one sample after another: reduction to the non-linear units, adjoint fixed point, exact
+evaluation, refinement.
 
-Units that are linear on [zl, zh] (set L, slopes S) are eliminated, x_L = S (A_LL x_L + A_LI x_I + ...), by R = (I - S A_LL)^-1 S; the rows of the
-non-linear units I then see A~ = A_II + A_IL R A_LI. A row c asks for lambda_I = s (c~ + A~' lambda_I), slope s by the sign of the bracket,
-solved by sweeps with the diagonal in closed form, and lambda_L follows. Whatever came out, the bound is evaluated for it in full:
+Units that are linear on [zl, zh] (set L, slopes S) are eliminated, x_L = S (A_LL x_L + A_LI x_I + ...), by R = (I - S
+A_LL)^-1 S; the rows of the non-linear units I then see A~ = A_II + A_IL R A_LI. A row c asks for lambda_I = s (c~ +
+A~' lambda_I), slope s by the sign of the bracket, solved by sweeps with the diagonal in closed form, and lambda_L
+follows. Whatever came out, the bound is evaluated for it in full:
 
-    c'x + v'u >= sum_i inf (mu_i phi(z) - lambda_i z) + q'u0 - sup |q'(u - u0)| + b'lambda,   mu = c + A'lambda,  q = v + B'lambda.
+    c'x + v'u >= sum_i inf (mu_i phi(z) - lambda_i z) + q'u0 - sup |q'(u - u0)| + b'lambda,
+    mu = c + A'lambda,  q = v + B'lambda.
 
 Source: adjoint bounds of equilibrium networks: Wei & Kolter, CerDEQ (ICML 2022); CROWN, Zhang et al. (2018).
 """
@@ -49,7 +52,8 @@ def lowest(q, u0, radius, card):
 def split_units(zl, zh, code, a, fixed):
     """(order, slope, n_linear): units that matter, the linear ones first; linear units of slope zero do not.
 
-    Units `fixed` to one side of their kink by a branch stay among the non-linear ones: a multiplier of their own uses that side.
+    Units `fixed` to one side of their kink by a branch stay among the non-linear ones: a multiplier of their own uses
+    that side.
     """
     n = zl.size
     order, slope = np.empty(n, np.int64), np.empty(n)
@@ -106,7 +110,9 @@ def reduce_units(Ag, slope, n_linear):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
-    """lambda (k, rows) of lambda = s (C + A~' lambda): slope `below` where the bracket is positive, `above` where it is negative."""
+    """lambda (k, rows) of lambda = s (C + A~' lambda): slope `below` where the bracket is positive, `above` where it
+    is negative.
+    """
     k, rows = C.shape
     lam, rest = np.zeros((k, rows)), np.empty(rows)
     for _ in range(sweeps):
@@ -130,7 +136,8 @@ def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
 
 
 @njit(nogil=True, cache=True)
-def evaluate(lam, C, Q, constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient, out):
+def evaluate(lam, C, Q, constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient,
+             out):
     """Bounds of the rows for multipliers lam (rows, m), rounding taken off; C (rows, m), Q = V + lam B (rows, p).
 
     weight (n), extra (rows): the magnitudes that scale the rounding, per multiplier and of the row itself.
@@ -140,7 +147,8 @@ def evaluate(lam, C, Q, constant, order, A_g, b, u0, radius, card, zl, zh, xl, x
         total, size = constant[r], extra[r]
         for i in range(order.size):
             unit = order[i]
-            total += infimum(mu[r, i], lam[r, i], zl[unit], zh[unit], xl[unit], xh[unit], code[unit], a[unit]) + lam[r, i] * b[unit]
+            total += infimum(mu[r, i], lam[r, i], zl[unit], zh[unit], xl[unit], xh[unit], code[unit], a[unit])
+            total += lam[r, i] * b[unit]
             size += abs(lam[r, i]) * weight[unit]
         total += lowest(Q[r], u0, radius, card)
         out[r] = total - coefficient * size
@@ -175,10 +183,13 @@ def rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sw
 
 
 @njit(nogil=True, cache=True)
-def refine(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides, lams):
-    """One pass: bounds of every non-linear unit's pre-activation from all bounds before it. Returns (largest gain, rows written).
+def refine(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides,
+           lams):
+    """One pass: bounds of every non-linear unit's pre-activation from all bounds before it. Returns (largest gain,
+    rows written).
 
-    The gain is relative to the width. With `keep` the multipliers go to lams (rows, n), their units and sides beside them.
+    The gain is relative to the width. With `keep` the multipliers go to lams (rows, n), their units and sides beside
+    them.
     """
     order, slope, n_linear = split_units(zl, zh, code, a, fixed)
     k = order.size - n_linear
@@ -202,7 +213,8 @@ def refine(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, co
         shifted[i, n_linear + i] += 1
         shifted[k + i, n_linear + i] -= 1
     found = np.empty(2 * k)
-    evaluate(lam, C, np.dot(shifted, B_g), constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient, found)
+    evaluate(lam, C, np.dot(shifted, B_g), constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight,
+             extra, coefficient, found)
     gain, count = 0.0, 0
     for r in range(2 * k):
         unit = order[n_linear + r % k]

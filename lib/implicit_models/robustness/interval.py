@@ -4,13 +4,16 @@ With centre m = (l + h)/2 and radius w = (h - l)/2 of the states, c = B u0 + b a
 
     zl, zh = A m + c -/+ (|A| w + r),    l, h = phi(zl), phi(zh).
 
-For non-decreasing maps (l, h) is the equilibrium of a model with twice the states, feedback [A+, A-; A-, A+] and the comparison matrix of A, so that
-it is solved by the same kernels. A_ii acts on the own end of each state, as z_i = rest_i + A_ii phi(z_i) has one solution, which grows with rest_i: this is
-what makes A_ii < -1 welcome and is tighter than interval arithmetic wherever A_ii < 0. The solution is made sound by a verified
-inclusion: with s >= M s + 1, (l - t s, h + t s) is mapped into itself once t exceeds what the residual and its rounding need. It lies inside the box of `box`,
-and equals interval bound propagation on feed-forward networks. Softmax and max-pool blocks iterate from that box.
+For non-decreasing maps (l, h) is the equilibrium of a model with twice the states, feedback [A+, A-; A-, A+] and the
+comparison matrix of A, so that it is solved by the same kernels. A_ii acts on the own end of each state, as z_i =
+rest_i + A_ii phi(z_i) has one solution, which grows with rest_i: this is what makes A_ii < -1 welcome and is tighter
+than interval arithmetic wherever A_ii < 0. The solution is made sound by a verified
+inclusion: with s >= M s + 1, (l - t s, h + t s) is mapped into itself once t exceeds what the residual and its
+rounding need. It lies inside the box of `box`, and equals interval bound propagation on feed-forward networks. Softmax
+and max-pool blocks iterate from that box.
 
-Source: Tsai thesis (2024), section 4.2, has the box only; interval fixed points: Wei & Kolter, ICLR 2022; Jafarpour et al., L4DC 2022.
+Source: Tsai thesis (2024), section 4.2, has the box only; interval fixed points: Wei & Kolter, ICLR 2022; Jafarpour et
+al., L4DC 2022.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ _CHUNK = 512  # samples whose arrays stay in the cache
 
 @dataclass(frozen=True, eq=False)
 class StateInterval:
-    """l <= x <= h and zl <= z <= zh for every u of the set, (N, n); NaN for samples that are not finite, infinite where unverified.
+    """l <= x <= h and zl <= z <= zh for every u of the set, (N, n); NaN for samples that are not finite, infinite
+    where unverified.
     """
 
     l: Float[np.ndarray, "N n"]  # noqa: E741
@@ -74,7 +78,8 @@ def _one_map(act: Activation) -> Activation:
 def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
     """Interval bounds of states and pre-activations, verified.
 
-    Source: interval fixed points, Wei & Kolter (2022) and Jafarpour et al. (2022); compare Tsai thesis (2024), Theorem 6.
+    Source: interval fixed points, Wei & Kolter (2022) and Jafarpour et al. (2022); compare Tsai thesis (2024), Theorem
+        6.
     """
     N, n, act = len(inputs.centre), problem.n, problem.activation
     shape = np.empty((4, N, n))
@@ -90,7 +95,8 @@ def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
     return StateInterval(*shape)
 
 
-def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.ndarray, weight: np.ndarray, model: Any) -> tuple[np.ndarray, ...]:
+def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.ndarray, weight: np.ndarray,
+              model: Any) -> tuple[np.ndarray, ...]:
     """(l, h, zl, zh) of a few samples; s >= M s + 1, weight the row sums of |B|."""
     n, act, A = problem.n, problem.activation, problem.A
     c = row_product(inputs.centre, problem.B, problem.b)
@@ -108,7 +114,8 @@ def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.nd
     absolute = abs(A)
     with np.errstate(invalid="ignore"):
         rest = _rest(A, absolute, diagonal, c, reach, l, h)
-        slack = rounding * (row_product(np.maximum(np.abs(l), np.abs(h)), absolute) + size + np.maximum(np.abs(l), np.abs(h)))
+        slack = rounding * (row_product(np.maximum(np.abs(l), np.abs(h)), absolute) + size + np.maximum(np.abs(l),
+                                                                                                        np.abs(h)))
         Fl, Fh = _image(act, _roots(act, diagonal, rest[0]), _roots(act, diagonal, rest[1]))
         leaves = np.maximum(np.maximum(l - Fl, Fh - h), 0.0) + 4 * slack
         loop = 1 + act.lipschitz * np.maximum(0.0, -diagonal)
@@ -181,7 +188,8 @@ def _image(act: Activation, zl: np.ndarray, zh: np.ndarray) -> tuple[np.ndarray,
     return low, high
 
 
-def _from_the_box(problem: Problem, inputs: Uncertainty, c: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _from_the_box(problem: Problem, inputs: Uncertainty, c: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray,
+                                                                                                    np.ndarray]:
     """Iterates of F from the box: each is sound and inside the one before, since F maps the box into itself."""
     box = state_box(problem, inputs, "box" if problem.certificate.kind == "pf" else "metzler")
     l, h = box.x0 - box.sigma, box.x0 + box.sigma  # noqa: E741

@@ -1,10 +1,13 @@
-"""Better lower lines for CROWN: each unit takes the piece on which its relaxed state lies, as long as that improves the bound.
+"""Better lower lines for CROWN: each unit takes the piece on which its relaxed state lies, as long as that improves
+the bound.
 
-For multipliers lam the bound of `ascent` is attained at the input u0 + radius sign(q) by the relaxed state that follows the lines. A unit with mu < 0 whose
-state there has z > 0 bounds itself better by the line x >= z, else by x >= a z. Taking those lines and solving the adjoint fixed point again is one step; it is
-kept if it improves. Where the state also lies in every triangle its value is a lower bound of the optimum: the gap is known.
+For multipliers lam the bound of `ascent` is attained at the input u0 + radius sign(q) by the relaxed state that
+follows the lines. A unit with mu < 0 whose state there has z > 0 bounds itself better by the line x >= z, else by x >=
+a z. Taking those lines and solving the adjoint fixed point again is one step; it is kept if it improves. Where the
+state also lies in every triangle its value is a lower bound of the optimum: the gap is known.
 
-Source: the lines are those of Zhang et al., CROWN (2018); choosing among them: Xu et al., alpha-CROWN (2021), by gradient steps.
+Source: the lines are those of Zhang et al., CROWN (2018); choosing among them: Xu et al., alpha-CROWN (2021), by
+gradient steps.
 """
 
 from __future__ import annotations
@@ -86,7 +89,9 @@ def bound_of(reduced, bias, c, q, u0, radius, corners_z, corners_x, lam, mu):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, sufficient, enough):
-    """Improve lam (k) in place; returns (g, whether the gap to the optimum is at most `sufficient` or g < enough). Arguments: see `ascend`."""
+    """Improve lam (k) in place; returns (g, whether the gap to the optimum is at most `sufficient` or g < enough).
+    Arguments: see `ascend`.
+    """
     k = lam.size
     mu, other, x, z = np.empty(k), np.empty(k), np.zeros(k), np.empty(k)
     q = q0 + np.dot(lam, inputs)

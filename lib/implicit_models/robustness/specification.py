@@ -1,7 +1,8 @@
 """Linear functionals of the outputs, and products whose rows do not depend on the batch.
 
-A functional is s'y with y = C x + D u + d, hence w'x + v'u + const with w = C's, v = D's, const = s'd. Over |u - u0| <= radius and
-xl <= x <= xh the parts of x and u are bounded apart; `bounds` of the interval and the box are exactly that.
+A functional is s'y with y = C x + D u + d, hence w'x + v'u + const with w = C's, v = D's, const = s'd. Over |u - u0|
+<= radius and xl <= x <= xh the parts of x and u are bounded apart; `bounds` of the interval and the box are exactly
+that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ EPS = float(np.finfo(np.float64).eps)
 _CHUNK = 128  # samples of one product: a matrix product of fixed size treats all its rows alike
 
 
-def row_product(X: Float[np.ndarray, "N m"], M: Matrix, bias: Float[np.ndarray, " k"] | None = None) -> Float[np.ndarray, "N k"]:
+def row_product(X: Float[np.ndarray, "N m"], M: Matrix, bias: Float[np.ndarray,
+                                                                    " k"] | None = None) -> Float[np.ndarray, "N k"]:
     """X M' + bias, bit for bit the same for a sample alone and in any batch."""
     if sp.issparse(M):
         out = np.ascontiguousarray((M @ X.T).T)
@@ -42,13 +44,17 @@ def row_product(X: Float[np.ndarray, "N m"], M: Matrix, bias: Float[np.ndarray, 
 
 
 def rounding_of(problem: Problem) -> float:
-    """Share of the magnitude of its terms that is taken off a bound: what an evaluation needs, and one that checks it with all its errors."""
+    """Share of the magnitude of its terms that is taken off a bound: what an evaluation needs, and one that checks it
+    with all its errors.
+    """
     return 4 * (problem.n + problem.p + problem.q + 40) * EPS
 
 
 @dataclass(frozen=True, eq=False)
 class Specification:
-    """Functionals of one problem and their bounds; matrix (k, q), or (N, k, q) with rows of every sample's own; None: the outputs."""
+    """Functionals of one problem and their bounds; matrix (k, q), or (N, k, q) with rows of every sample's own; None:
+    the outputs.
+    """
 
     problem: Problem
     inputs: Uncertainty
@@ -87,7 +93,9 @@ class Specification:
 
     @cached_property
     def from_inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """v'u0 + const, the support of v and |v|'(|u0| + radius), which scales the rounding; each (N, k), or (k,) where shared."""
+        """v'u0 + const, the support of v and |v|'(|u0| + radius), which scales the rounding; each (N, k), or (k,)
+        where shared.
+        """
         inputs, N = self.inputs, len(self.inputs.centre)
         if not self.skips:
             zero = np.zeros(self.k)
@@ -95,7 +103,8 @@ class Specification:
         if self.shared:
             V = self.inputs_of(0, N)
             largest = np.maximum(inputs.centre.max(axis=1, initial=0.0), -inputs.centre.min(axis=1, initial=0.0))
-            scale = (largest[:, None] + np.atleast_2d(inputs.radius).max(axis=1, initial=0.0)[:, None]) * np.abs(V).sum(axis=1)
+            reach = largest + np.atleast_2d(inputs.radius).max(axis=1, initial=0.0)
+            scale = reach[:, None] * np.abs(V).sum(axis=1)
             return row_product(inputs.centre, V) + self.constant, inputs.support(V), scale
         middle, support, scale = (np.empty((N, self.k)) for _ in range(3))
         for start in range(0, N, _CHUNK):
@@ -106,8 +115,11 @@ class Specification:
             scale[at] = np.einsum("nkp,np->nk", np.abs(V), np.abs(part.centre) + part.radius)
         return middle + self.constant, support, scale
 
-    def over_states(self, centre: Float[np.ndarray, "N n"], radius: Float[np.ndarray, "*N n"]) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds (N, k) of the functionals over |x - centre| <= radius and the set of inputs, with room for rounding."""
+    def over_states(self, centre: Float[np.ndarray, "N n"], radius: Float[np.ndarray, "*N n"]) -> tuple[np.ndarray,
+                                                                                                        np.ndarray]:
+        """Bounds (N, k) of the functionals over |x - centre| <= radius and the set of inputs, with room for
+        rounding.
+        """
         W, (offset, support, scale) = self.state, self.from_inputs
         if self.shared:
             middle, spread = row_product(centre, W), row_product(np.atleast_2d(radius), np.abs(W))
@@ -132,12 +144,14 @@ def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Sp
     Raises: ValueError naming the shape or the functional that does not fit.
     """
     if inputs.centre.shape[1] != problem.p:
-        raise ValueError(f"U must have {problem.p} columns, one per input of the model, got shape {inputs.centre.shape}")
+        shape = inputs.centre.shape
+        raise ValueError(f"U must have {problem.p} columns, one per input of the model, got shape {shape}")
     if spec is None:
         return Specification(problem, inputs, None)
     spec = np.asarray(spec.detach().cpu() if isinstance(spec, torch.Tensor) else spec, dtype=np.float64)
     N = len(inputs.centre)
-    if spec.ndim not in (2, 3) or spec.shape[-1] != problem.q or not spec.shape[-2] or (spec.ndim == 3 and len(spec) != N):
+    if spec.ndim not in (2,
+                         3) or spec.shape[-1] != problem.q or not spec.shape[-2] or (spec.ndim == 3 and len(spec) != N):
         raise ValueError(f"spec must have shape (k, {problem.q}) or ({N}, k, {problem.q}), got {spec.shape}")
     wrong = np.argwhere(~np.isfinite(spec))
     if wrong.size:
@@ -147,7 +161,8 @@ def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Sp
 
 
 def margins(y: Any, q: int) -> Float[np.ndarray, "N k q"]:
-    """Functionals y_label - y_j for the q - 1 other classes j of every sample, in increasing order: lower bounds > 0 certify.
+    """Functionals y_label - y_j for the q - 1 other classes j of every sample, in increasing order: lower bounds > 0
+    certify.
 
     Args: y: (N,) labels in [0, q).
     Raises: ValueError naming the first label outside.

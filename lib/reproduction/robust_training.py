@@ -47,7 +47,7 @@ OBJECTIVES = ("plain", "weight_decay", *PENALTIES, "adversarial", "interval")
 # Weights of the penalties, one model each; the shorter lists of "quick" prove the machinery.
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {"seeds": (0,), "weights": (1e-3,), "decays": (1e-4,), "epochs": 5, "measured": 200, "random_models": 20},
-    "full": {"seeds": (0, 1, 2), "weights": (1e-4, 1e-3, 1e-2), "decays": (1e-4, 1e-3), "epochs": 10, "measured": 500, "random_models": 300},
+    "full": {"seeds": (0, 1, 2), "weights": (1e-3, 1e-2, 1e-1), "decays": (1e-4, 1e-3, 1e-2), "epochs": 10, "measured": 500, "random_models": 300},
 }  # fmt: skip
 LABELS = {"plain": "plain", "weight_decay": "l2 weight decay", "convex_penalty": "penalty (4.7)", "sensitivity": "norm of S",
           "adversarial": "attacked samples", "interval": "interval bounds"}  # fmt: skip

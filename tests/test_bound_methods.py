@@ -123,5 +123,5 @@ def test_chain_of_inclusions(seed):
         y = task.output(x, U)
         for name, bound in found.items():
             assert (y >= bound.lb[i] - 1e-9 - 30 * error.max()).all() and (y <= bound.ub[i] + 1e-9 + 30 * error.max()).all(), name
-    for name in ("box", "interval", "dual"):
+    for name in ("box", "interval", "dual", "triangle"):
         assert check(found[name].cert), (name, check(found[name].cert).reason)

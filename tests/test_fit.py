@@ -388,7 +388,12 @@ def test_dead_layer_and_constant_targets():
 def test_single_precision_states_are_those_values_in_double():
     found = states(NET, U)
     wide = States.from_arrays(*(getattr(found, k).astype(np.float64) for k in "XZUY"))
-    _equal(fit_sim(found, scale="std"), fit_sim(wide, scale="std"))
+    assert found.X.dtype == np.float32 and wide.X.dtype == np.float64
+    single, double = fit_sim(found, scale="std"), fit_sim(wide, scale="std")
+    assert np.all(single.status == "optimal") and single.A.nnz > 0 and single.A.dtype == np.float64
+    for name in "ABCD":
+        assert np.array_equal(getattr(single, name).toarray(), getattr(double, name).toarray()), name
+    _equal(single, double)
 
 
 # ---------------------------------------------------------------- memory

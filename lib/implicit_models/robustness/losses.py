@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 LOSSES = ("squared", "cross_entropy")
 BOUNDS = ("exact", "box", "norm")
@@ -64,7 +64,7 @@ def worst_case_loss(
         return ((np.abs(y0 - y) + sigma) ** 2).sum(axis=1)
     target = _probabilities(y, N, q)
     if bound != "exact":
-        return logsumexp(y0 + sigma, axis=1) + (target * (sigma - y0)).sum(axis=1)
+        return _lse_less(y0 + sigma, (target * (y0 - sigma)).sum(axis=1))
     out = np.full(N, np.nan)
     fine = np.isfinite(y0).all(axis=1) & np.isfinite(sigma).all(axis=1)
     if fine.any():
@@ -89,6 +89,16 @@ def _probabilities(y: np.ndarray, N: int, q: int) -> np.ndarray:
     return y
 
 
+def _lse_less(v: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """LSE(v) - t of every row, accurate to rounding of the result also where it is close to zero: a confident sample has a small loss."""
+    w = v - t[:, None]
+    rows, top = np.arange(len(w)), w.argmax(axis=1)
+    largest = w[rows, top]
+    rest = np.exp(w - largest[:, None])
+    rest[rows, top] = 0.0
+    return largest + np.log1p(rest.sum(axis=1))
+
+
 def _exact(y0: np.ndarray, sigma: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Largest LSE(v) - y'v over the corners that the sign of the gradient, softmax(v) - y, leaves open."""
     high, low = y0 + sigma, y0 - sigma
@@ -105,7 +115,7 @@ def _exact(y0: np.ndarray, sigma: np.ndarray, target: np.ndarray) -> np.ndarray:
     down = (down & ~up) | (target == 1)
     up &= target != 1
     corner = np.where(down, low, high)
-    value = logsumexp(corner, axis=1) - (target * corner).sum(axis=1)
+    value = _lse_less(corner, (target * corner).sum(axis=1))
     open_ = ~(up | down) & (sigma > 0)
     for i in np.flatnonzero(open_.any(axis=1)):
         free = np.flatnonzero(open_[i])
@@ -114,5 +124,5 @@ def _exact(y0: np.ndarray, sigma: np.ndarray, target: np.ndarray) -> np.ndarray:
         bits = (np.arange(2**free.size)[:, None] >> np.arange(free.size)) & 1
         corners = np.repeat(corner[i : i + 1], bits.shape[0], axis=0)
         corners[:, free] = np.where(bits == 1, high[i, free], low[i, free])
-        value[i] = (logsumexp(corners, axis=1) - corners @ target[i]).max()
+        value[i] = _lse_less(corners, corners @ target[i]).max()
     return value

@@ -1,6 +1,8 @@
 """Linear programmes against SciPy's on the same polytopes, brute force, and each other."""
 
 import builtins
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -224,3 +226,11 @@ def test_without_highspy_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", blocked)
     with pytest.raises(ImportError, match=r"implicit-models\[robustness\]"):
         bounds(model(0), np.zeros((1, 4)), eps=0.1, method="lp")
+
+
+def test_a_solve_prints_nothing():
+    code = (
+        "import numpy as np; from implicit_models.robustness import bounds; from implicit_models.robustness.problem import from_matrices;"
+        "bounds(from_matrices([[0.5]], [[1.0]], [[1.0]]), np.ones((1, 1)), eps=0.1, method='lp'); print('done')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "done\n"

@@ -15,8 +15,13 @@ Source: Tsai thesis (2024), section 4.2.3, (4.10) to Theorem 7 and the two progr
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -85,6 +90,30 @@ def box_units(x0: np.ndarray, sigma: np.ndarray, a: np.ndarray, relaxation: str)
     return Units(np.full_like(x0, -np.inf), np.full_like(x0, np.inf), xl, xh, nothing, nothing, nothing, a)
 
 
+def _highspy() -> ModuleType:
+    try:
+        import highspy
+    except ImportError as error:
+        raise ImportError("linear programmes need highspy: pip install 'implicit-models[robustness]'") from error
+    _print_banner(highspy.Highs)
+    return highspy
+
+
+@functools.cache
+def _print_banner(solver: Any) -> None:
+    """Let HiGHS print its banner, which comes once a process and before any option is read, where no reader's page shows it."""
+    sys.stdout.flush()
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        solver()
+        ctypes.CDLL(None).fflush(None)  # the line may still lie in C's own buffer
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(nowhere)
+
+
 @dataclass(frozen=True, eq=False)
 class Solved:
     """One programme: multipliers, the input it found, its reported optimum and whether HiGHS calls it optimal."""
@@ -104,11 +133,7 @@ class Programme:
     """
 
     def __init__(self, task: Problem, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray] | None = None):
-        try:
-            import highspy
-        except ImportError as error:
-            raise ImportError("linear programmes need highspy: pip install 'implicit-models[robustness]'") from error
-        self.highspy, self.task, self.inputs, self.rooms = highspy, task, inputs, rooms
+        self.highspy, self.task, self.inputs, self.rooms = _highspy(), task, inputs, rooms
         self.slope = _slopes(task)
         self.solver: Any = None
 

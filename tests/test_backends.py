@@ -316,13 +316,16 @@ def _chunk(name):
     return tuple(int(v) for v in Path(name).stem.split("-")[1:])
 
 
+# A shell's background jobs ignore SIGINT, and their children inherit that: the handler is set anew.
 DRIVER = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, sys.argv[1])
 from test_backends import CHUNKS, Logs, _arrays
 from implicit_models.sim import cluster
 from implicit_models.sim.backends import map_chunks
-map_chunks(Logs(sys.argv[2], 0.6), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k")
+map_chunks(Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k")
 """
 
 
@@ -360,7 +363,14 @@ def _alive(pid):
         return False
 
 
-def test_an_interrupt_keeps_what_is_finished(tmp_path):
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_keeps_what_is_finished(tmp_path, interruptible):
     folder = tmp_path / "rows"
 
     def interrupt():
@@ -372,7 +382,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     watcher = threading.Thread(target=interrupt)
     watcher.start()
     with pytest.raises(KeyboardInterrupt):
-        map_chunks(Logs(tmp_path / "log", 0.4), CHUNKS, arrays=_arrays(), backend="processes", workers=1, resume=folder, key="k")
+        map_chunks(Logs(tmp_path / "log", 0.12), CHUNKS, arrays=_arrays(), backend="processes", workers=1, resume=folder, key="k")
     watcher.join()
     kept = list(folder.glob("rows-*.npz"))
     assert 1 <= len(kept) < len(CHUNKS)

@@ -1,0 +1,71 @@
+"""What a training step keeps and what it costs: memory for the backward pass, CPU seconds an epoch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from implicit_models.model import ImplicitModel
+from reproduction.baselines.mlp import MLP
+from reproduction.recipe import History
+
+
+def kept_bytes(model: nn.Module, u: Float[Tensor, "N p"]) -> int:
+    """Bytes that the graph of one forward pass keeps for its backward pass, parameters and inputs not counted.
+
+    Every tensor that autograd saves is seen by a hook; two that share memory count once.
+    """
+    own = {value.untyped_storage().data_ptr() for value in model.parameters()} | {u.untyped_storage().data_ptr()}
+    kept: dict[int, Tensor] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = value  # held, so that no later tensor gets the same address
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        output = model(u)
+    total = sum(value.untyped_storage().nbytes() for value in kept.values())
+    del output
+    return total
+
+
+def with_backward(model: ImplicitModel, backward: str, tol: float = 1e-6) -> ImplicitModel:
+    """The same matrices under another backward pass."""
+    matrices = (model.A, model.B, model.C, model.D)
+    return type(model).from_matrices(
+        *(None if m is None else m.detach() for m in matrices), kappa=model.kappa, backward=backward, tol=tol, max_iter=2_000, on_failure="ignore"
+    )
+
+
+def deep_network(p: int, width: int, depth: int, q: int, seed: int) -> MLP:
+    """Bias-free ReLU network of `depth` layers of one width: what the Picard steps of an implicit model would be without tied weights."""
+    return MLP((p, *([width] * depth), q), bias=False, seed=seed)
+
+
+def memory_table(model: ImplicitModel, u: Float[Tensor, "N p"], depths: Sequence[int], seed: int) -> dict[str, float]:
+    """Bytes a sample that one forward pass keeps: implicit, unrolled, and explicit networks of growing depth.
+
+    Args:
+        model: trained implicit model.
+        u: (N, p) inputs.
+        depths: hidden layers of the explicit networks, as wide as the model has states.
+        seed: of the explicit networks' weights.
+    """
+    table = {
+        "implicit": kept_bytes(with_backward(model, "implicit"), u) / len(u),
+        "unrolled": kept_bytes(with_backward(model, "unroll"), u) / len(u),
+    }
+    for depth in depths:
+        table[f"explicit_{depth}"] = kept_bytes(deep_network(model.in_features, model.n_states, depth, model.out_features, seed), u) / len(u)
+    return table
+
+
+def seconds_an_epoch(history: History) -> float:
+    """Median CPU seconds of an epoch, the first left out, which also compiles and fills caches."""
+    return statistics.median(history.cpu_seconds[1:] or history.cpu_seconds)

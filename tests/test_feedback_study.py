@@ -1,0 +1,61 @@
+"""Feedback: its weights by brute force over loops, counts by hand, gains by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from implicit_models.layers import ImplicitModel
+from reproduction import feedback_study
+from reproduction.baselines.linear import Linear
+
+
+def test_stars_of_the_papers_display():
+    """Diagonal and lower triangle, as the display says."""
+    assert feedback_study.feedback_entries(3) == [(i, j) for i in range(3) for j in range(3) if j <= i]
+    assert len(feedback_study.feedback_entries(6)) == 21
+
+
+@given(st.integers(0, 511))
+@settings(max_examples=60, deadline=None)
+def test_loops_against_nilpotency(code):
+    """A pattern has no loop exactly when every matrix with it is nilpotent."""
+    pattern = np.array([(code >> k) & 1 for k in range(9)]).reshape(3, 3)
+    nilpotent = not np.linalg.matrix_power(pattern, 3).any()
+    assert feedback_study.loops(pattern) == (not nilpotent)
+
+
+def test_a_triangle_has_none_in_any_order():
+    upper = np.triu(np.ones((4, 4)), 1)
+    for order in itertools.permutations(range(4)):
+        assert not feedback_study.loops(upper[np.ix_(order, order)])
+    assert not feedback_study.loops(upper.T)
+
+
+def test_masked_weights_do_not_act():
+    full = ImplicitModel(50, 1, 20, seed=0)
+    strict = ImplicitModel(50, 1, 20, feedback="strict_upper", seed=0)
+    assert feedback_study.acting_weights(full) == 1470 and feedback_study.acting_weights(strict) == 1260
+    assert feedback_study.acting_weights(Linear(50, 1, seed=0)) == 50
+
+
+def test_gain_is_a_ratio_of_errors_or_a_difference_of_accuracies():
+    assert feedback_study.advantage([2.0, 1.0], [3.0, 0.5], "test MSE") == [1.5, 0.5]
+    assert feedback_study.advantage([0.937], [0.918], "accuracy") == pytest.approx([1.9])
+    with pytest.raises(ValueError, match="loss"):
+        feedback_study.advantage([1.0], [1.0], "loss")
+    with pytest.raises(ValueError):
+        feedback_study.advantage([1.0], [1.0, 2.0], "accuracy")
+    assert feedback_study.verdicts({"addition": [1.5, 0.5], "argmax": [0.1, -0.1]}) == {"addition": 1, "argmax": 1}
+
+
+def test_growth_of_a_square():
+    keys = [1.0, 10.0, 100.0, 1000.0]
+    assert feedback_study.growth(keys, [[5.0, 1.0, 100.0, 1e4], [0.0, 3.0, 300.0, 3e4]]) == pytest.approx([2, 2])
+
+
+def test_row_norm():
+    model = ImplicitModel(3, 2, 4, kappa=0.4, seed=0)
+    assert feedback_study.largest_row_norm(model) <= 0.4 + 1e-6

@@ -103,7 +103,7 @@ def test_study_is_homogeneous_where_the_model_is():
         model, (u, y) = study.models[name][0], rolling.argmax_data(0, "quick", [1.0]).test[1.0]
         with torch.no_grad():
             one, many = (model.double()(torch.as_tensor(u).double() * t) for t in (1.0, 1e5))
-        assert last_step_accuracy(one, y) == last_step_accuracy(many, y) > 0.5
+        assert last_step_accuracy(one, y) == last_step_accuracy(many, y) > 0.3  # chance is .1
     assert len(study.histories["linear"][0].evaluation) == 10 and not study.histories["implicit"][0].evaluation
     assert study.histories["linear"][0].evaluation[-1] == study.accuracies["linear"][0]
     assert study.at("linear", 100.0) == [study.accuracies["linear"][0][1]] and study.cpu_seconds > 0

@@ -31,6 +31,7 @@ LINEAR_LR = 0.05
 # Recurrent networks train on clipped gradients and smaller first steps than models on vectors.
 RECURRENT = {"lr": 0.01, "clip": 1.0}
 TRANSFORMER_LR = 0.005
+ODE_STEPS = 2
 Model = tuple[Callable[[], nn.Module], Recipe]
 
 PROFILES: dict[str, dict[str, Any]] = {
@@ -56,9 +57,9 @@ PROFILES: dict[str, dict[str, Any]] = {
         "scales": ARGMAX_SCALES,
         "epochs": 60,
         "recurrent_epochs": 70,
-        "transformer_epochs": 40,
-        "encoder_epochs": 12,
-        "report_epochs": 20,
+        "transformer_epochs": 20,
+        "encoder_epochs": 20,
+        "report_epochs": 10,
     },
 }
 
@@ -186,8 +187,8 @@ def average_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "transformer_report": (
             lambda: DepthwiseEncoder(LENGTH, n_heads=2, seed=seed), Recipe(epochs=chosen["encoder_epochs"], lr=TRANSFORMER_LR)
         ),
-        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 78, seed=seed), recipe),
-        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 78, activation="relu", bias=False, seed=seed), recipe),
+        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 78, n_steps=ODE_STEPS, seed=seed), recipe),
+        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 78, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), recipe),
     }  # fmt: skip
 
 
@@ -234,8 +235,8 @@ def argmax_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "transformer_unmasked": (transformer(decoder="labels", masked=False), attention),
         "transformer_no_pe": (transformer(decoder="labels", masked=False, positions=False), attention),
         "transformer_leak_free": (transformer(), attention),
-        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 95, seed=seed), recipe),
-        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 95, activation="relu", bias=False, seed=seed), recipe),
+        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 95, n_steps=ODE_STEPS, seed=seed), recipe),
+        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 95, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), recipe),
     }
 
 

@@ -1,0 +1,98 @@
+"""Daily bars from Yahoo, for what it serves: calibrating a market, not minute bars of past years.
+
+Yahoo keeps 30 days of 1-minute bars and 730 of hourly ones. Without a network the client returns an empty frame, or raises that the stock
+may be delisted. An empty answer is a failure here, whatever its reason, and the message names what can be done instead.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from data_gen.dataset import DatasetUnavailable
+
+# Days that Yahoo keeps, by interval; None is all.
+KEPT_DAYS: dict[str, int | None] = {
+    "1m": 30, "2m": 60, "5m": 60, "15m": 60, "30m": 60, "60m": 730, "90m": 60, "1h": 730, "1d": None, "1wk": None, "1mo": None,
+}  # fmt: skip
+REMEDY = (
+    "Give minute bars of your own, data_gen.bars.read_bars(path, time_zone=...) with columns time, vwap or time, open, high, low, close, "
+    "volume; or use the synthetic market, data_gen.market.minute_market(seed), and say so on the figure."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class DailyBars:
+    """Daily bars: dates (D,) datetime64[D]; prices in dollars, adjusted for splits by Yahoo; volume in shares."""
+
+    dates: Shaped[np.ndarray, " D"]
+    open: Float[np.ndarray, " D"]
+    high: Float[np.ndarray, " D"]
+    low: Float[np.ndarray, " D"]
+    close: Float[np.ndarray, " D"]
+    volume: Float[np.ndarray, " D"]
+
+    def parkinson(self) -> Float[np.ndarray, " D"]:
+        """Variance of each day's log price from its range, ln(high / low)^2 / (4 ln 2) (Parkinson 1980)."""
+        return np.log(self.high / self.low) ** 2 / (4 * np.log(2))
+
+
+def daily_bars(symbol: str, first: str, last: str) -> DailyBars:
+    """Daily bars of a stock from Yahoo.
+
+    Args:
+        symbol: such as "AMC".
+        first, last: dates, both included.
+
+    Raises:
+        DatasetUnavailable: no network, no such symbol, or an empty answer.
+        ImportError: yfinance is not installed.
+    """
+    frame = download(symbol, first, last, "1d")
+    columns = [frame[name].to_numpy(dtype=np.float64) for name in ("Open", "High", "Low", "Close", "Volume")]
+    return DailyBars(frame.index.to_numpy().astype("datetime64[D]"), *columns)
+
+
+def download(symbol: str, first: str, last: str, interval: str = "1d"):
+    """One stock's bars as yfinance gives them, a DataFrame with columns Open, High, Low, Close, Volume; never an empty one.
+
+    Args:
+        symbol, first, last: as `daily_bars`.
+        interval: a key of `KEPT_DAYS`.
+
+    Raises:
+        ValueError: an unknown interval, or dates out of order.
+        DatasetUnavailable: Yahoo does not keep these bars, or gave nothing.
+    """
+    if interval not in KEPT_DAYS:
+        raise ValueError(f"interval must be one of {', '.join(KEPT_DAYS)}; got {interval!r}")
+    start, end = dt.date.fromisoformat(first), dt.date.fromisoformat(last)
+    if start > end:
+        raise ValueError(f"first = {first} is after last = {last}")
+    what, kept = f"{symbol} {interval} {first}..{last}", KEPT_DAYS[interval]
+    if kept is not None and (dt.date.today() - start).days > kept:
+        raise DatasetUnavailable(what, [("Yahoo", f"it keeps {kept} days of {interval} bars")], REMEDY)
+    try:
+        import yfinance
+    except ImportError as error:
+        raise ImportError("Yahoo's bars need yfinance (pip install yfinance, or the [book] extra)") from error
+    from yfinance.exceptions import YFException
+
+    said = io.StringIO()
+    try:  # the client prints its errors
+        with redirect_stdout(said), redirect_stderr(said):
+            frame = yfinance.download(
+                symbol, start=first, end=str(end + dt.timedelta(days=1)), interval=interval, auto_adjust=False, progress=False,
+                multi_level_index=False,
+            )
+    except (YFException, OSError) as error:  # OSError covers the client's own network errors
+        raise DatasetUnavailable(what, [("Yahoo", f"{type(error).__name__}: {error}")], REMEDY) from error
+    if frame is None or not len(frame):
+        why = " ".join(said.getvalue().split()) or "an empty answer: no network, no such symbol, or no session in these days"
+        raise DatasetUnavailable(what, [("Yahoo", why)], REMEDY)
+    return frame

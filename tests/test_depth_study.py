@@ -111,6 +111,7 @@ def test_models_outside_the_theorem_are_refused():
 def test_failed_epochs_and_settling():
     history = History(residual_max=[1e-6, 1e-5, float("nan"), 2e-6])
     assert depth_study.failed_epochs(history) == 50
+    assert depth_study.epochs_over(History(iterations_max=[10, 50, 51, 300]), 50) == 50
     assert depth_study.settled([9, 1, 10, 8, 8], share=0.6) == pytest.approx(0.25)
     assert depth_study.rank_correlation([1, 2, 3], [10, 20, 15]) == pytest.approx(0.5)
     assert math.isnan(depth_study.rank_correlation([1, 1, 1], [1, 2, 3]))
@@ -154,3 +155,17 @@ def test_truncated_gradients_differ_and_point_the_same_way(problem):
     error, _ = gradient_study.agreement(gradient_study.dense_gradient(*problem, misread=True), exact)
     assert error > 0.05
     assert gradient_study.agreement(exact, exact) == pytest.approx((0.0, 1.0))
+
+
+def test_papers_solver_needs_double_precision_where_states_are_large():
+    """Rounding of states of size 100 is above 3e-6 in single precision: the cap is reached, not the tolerance."""
+    settings_of = depth_study.arithmetic_settings("quick", 0)
+    assert list(settings_of) == ["addition", "subtraction", "addition_table"]
+    name, sizes, data = settings_of["addition_table"]
+    assert data.u_train.shape[1] == sizes[0] == 100 and sizes[2] == 50
+    model = depth_study.papers_solver(sizes, 0, 200)
+    with torch.no_grad():
+        model.B.fill_(1.0)
+    u = torch.as_tensor(data.u_train[:20])
+    assert not model.equilibrium(u).converged.any()
+    assert model.double().equilibrium(u.double()).converged.all()

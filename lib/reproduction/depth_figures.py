@@ -35,9 +35,10 @@ def law_figure(content: Mapping[str, Any]):
         spread_curves(axes, sizes, curves, xlabel="size of inputs (training: 1)", ylabel="mean iterations", xscale="log", yscale="linear")
         axes.set_title(TASKS[name].label, fontsize="medium")
         axes.set_ylim(bottom=0)
+        axes.minorticks_off()
     figure.suptitle(described(content), fontsize="medium", y=0.95)
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.055), ncols=2)
+    figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.04), ncols=2)
     return figure
 
 
@@ -63,7 +64,7 @@ def cost_figure(content: Mapping[str, Any]):
     import matplotlib.pyplot as plt
     import numpy as np
 
-    figure, (memory, time) = plt.subplots(2, 1, figsize=(6.2, 8.2), gridspec_kw={"hspace": 0.42})
+    figure, (memory, time) = plt.subplots(2, 1, figsize=(6.2, 9.0), gridspec_kw={"hspace": 0.62})
     depths = content["curves"]["memory/depths"]
     explicit = [content["values"][f"bytes_explicit_{depth}"] for depth in depths]
     memory.plot(depths, explicit, label="explicit network, a layer a step", **_style("mlp_bias_free"))

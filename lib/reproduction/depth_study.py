@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import nn
 
+from data_gen.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.wellposed import perron_frobenius
 from reproduction.recipe import History
-from reproduction.tasks import ablation
+from reproduction.tasks import ablation, arithmetic
 
 # The papers' stopping rule: largest change of an entry below 3e-6, whatever the size of the state.
 PAPER_TOLERANCE = 3e-6
@@ -212,13 +213,33 @@ def failed_epochs(history: History, tol: float = PAPER_TOLERANCE) -> float:
     return 100 * float(np.mean([not residual <= tol for residual in history.residual_max]))
 
 
-def papers_solver(name: str, seed: int, max_iter: int) -> ImplicitModel:
-    """The implicit model of a task with the papers' solver: Picard, absolute tolerance 3e-6, a cap on the iterations."""
-    task = ablation.task_of(name)
+def epochs_over(history: History, limit: int) -> float:
+    """Share of the epochs in which some sample took more than `limit` iterations, in per cent."""
+    return 100 * float(np.mean([count > limit for count in history.iterations_max]))
+
+
+def papers_solver(sizes: tuple[int, int, int], seed: int, max_iter: int) -> ImplicitModel:
+    """An implicit model with the papers' solver: Picard, absolute tolerance 3e-6, a cap on the iterations.
+
+    Args:
+        sizes: (p, q, n).
+        seed: of the initial weights.
+        max_iter: cap; a sample that reaches it is left as it is.
+    """
     return ImplicitModel(
-        task.p, task.q, task.n, kappa=ablation.KAPPA, seed=seed, solver="picard", tol=PAPER_TOLERANCE, tol_mode="absolute",
-        max_iter=max_iter, on_failure="ignore",
-    )  # fmt: skip
+        *sizes, kappa=ablation.KAPPA, seed=seed, solver="picard", tol=PAPER_TOLERANCE, tol_mode="absolute", max_iter=max_iter, on_failure="ignore"
+    )
+
+
+def arithmetic_settings(profile: str, seed: int) -> dict[str, tuple[str, tuple[int, int, int], Dataset]]:
+    """The arithmetic trainings of the papers: label -> task, sizes (p, q, n), data.
+
+    Addition and subtraction of 50 entries from U(-1, 1) with 20 states, and addition of 100 entries from U(1, 2) with 50
+    states (the report's Figure 10 and Table 5.2 of the thesis), whose states are larger.
+    """
+    made = {name: (name, (50, 1, 20), ablation.data(name, seed, profile, [2.0])) for name in ("addition", "subtraction")}
+    table = arithmetic.table_data("addition", seed, profile)
+    return made | {"addition_table": ("addition", (arithmetic.TABLE_DIM, 1, arithmetic.TABLE_N_STATES), table)}
 
 
 def untrained(name: str, seed: int) -> ImplicitModel:

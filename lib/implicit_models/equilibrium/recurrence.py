@@ -21,6 +21,7 @@ from implicit_models.equilibrium.simd import ROWS, VECTOR_BYTES
 from implicit_models.equilibrium.solve import report_if_failed
 
 LARGEST = 256  # states: above, a block no longer stays in the cache, and products over the whole batch are faster
+WIDEST = 4  # registers a block: they share each load of the matrix
 WORK_PER_THREAD = 20_000_000  # multiply-adds of one sweep over all steps below which a thread costs more than it saves
 
 
@@ -29,10 +30,10 @@ def supports(A: Tensor, act: Activation, s: SolverSettings) -> bool:
     return A.shape[0] <= LARGEST and s.backward == "implicit" and s.solver in ("auto", "gauss_seidel") and compiled.supports(A, act)
 
 
-def _width(n: int, n_samples: int, lanes: int) -> int:
-    """Registers a block: wide ones share the loads of the matrix, narrow ones leave fewer lanes empty."""
-    registers = -(-n_samples // lanes)
-    return min((4, 3, 2, 1), key=lambda w: -(-registers // w) * w * (1 + 0.3 / w))
+def _blocks(first: int, last: int) -> list[tuple[int, int, int]]:
+    """Registers first .. last - 1 in blocks of WIDEST, and a narrower one for the rest: (width, first, last)."""
+    cut = last - (last - first) % WIDEST
+    return [(width, a, b) for width, a, b in ((WIDEST, first, cut), (last - cut, cut, last)) if b > a]
 
 
 class _Sequences:
@@ -42,10 +43,9 @@ class _Sequences:
         self.N, self.T, self.n, self.h, self.k = N, T, A.shape[0], C.shape[0], B.shape[1]
         self.p, self.settings = self.k - self.h, settings
         lanes = VECTOR_BYTES // A.element_size()
-        self.width = _width(self.n, N, lanes)
-        self.samples = self.width * lanes
-        self.blocks = -(-N // self.samples)
-        self.columns = self.blocks * self.samples
+        self.lanes = lanes
+        self.registers = -(-N // lanes)
+        self.columns = self.registers * lanes
         code, slope = compiled._codes(act, A.dtype)
         # upper triangular: states in the reverse order, in which one sweep solves it
         self.flipped = bool(sweeps_in_reverse(A.detach().numpy()))
@@ -59,19 +59,20 @@ class _Sequences:
         return M.view(rows, self.T if steps is None else steps, self.columns)[:, :, : self.N]
 
     def run(self, kernel: Callable[..., None], dtype: np.dtype) -> None:
-        """kernel(work, integers, first, last) on the blocks, in as many threads as are worth it."""
+        """kernel(work, integers, width, first, last) on columns first .. last - 1, in as many threads as are worth it."""
         work = self.n * self.n * self.columns * self.T
-        threads = min(torch.get_num_threads(), self.blocks, 1 + work // WORK_PER_THREAD)
-        if threads == 1:
-            kernel(*self.workspace(dtype), 0, self.blocks)
-            return
-        cuts = [self.blocks * i // threads for i in range(threads + 1)]
-        futures = [compiled._pool(os.getpid()).submit(kernel, *self.workspace(dtype), a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
-        for future in futures:
-            future.result()
+        threads = min(torch.get_num_threads(), -(-self.registers // WIDEST), 1 + work // WORK_PER_THREAD)
 
-    def workspace(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        return workspace(self.n, self.k, self.h, self.width, dtype)
+        def share(first: int, last: int) -> None:
+            for width, a, b in _blocks(first, last):
+                kernel(*workspace(self.n, self.k, self.h, width, dtype), width, a * self.lanes, b * self.lanes)
+
+        if threads == 1:
+            share(0, self.registers)
+            return
+        cuts = [self.registers * i // threads for i in range(threads + 1)]
+        for future in [compiled._pool(os.getpid()).submit(share, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]:
+            future.result()
 
     def statistics(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.zeros(self.columns, dtype), np.zeros(self.columns, np.int32), np.zeros(self.columns, np.int8)
@@ -112,8 +113,8 @@ class _Recurrence(torch.autograd.Function):
         X = S.new_empty(n, T * f.columns)
         arrays, dtype = [_array(M) for M in (*parts, b_, d_)] + [f.code, f.slope, U.numpy(), X.numpy()], X.numpy().dtype
         found = f.statistics(dtype)
-        f.run(lambda work, integers, first, last: sequence_forward(
-            *arrays, work, integers, f.width, first, last, float(s.tol), s.relative, int(s.max_iter), *found), dtype)  # fmt: skip
+        f.run(lambda work, integers, width, first, last: sequence_forward(
+            *arrays, work, integers, width, first, last, float(s.tol), s.relative, int(s.max_iter), *found), dtype)  # fmt: skip
         Y = f.steps(U[p:].view(h, -1)[:, f.columns :].reshape(h, -1), h).permute(2, 1, 0).contiguous()
         if lost is not None:
             Y = Y.masked_fill(lost[:, :, None], float("nan"))
@@ -150,8 +151,8 @@ class _Recurrence(torch.autograd.Function):
         V, carry, found = gY.new_empty(n, T * f.columns), gY.new_empty(h, f.columns), f.statistics(G.numpy().dtype)
         arrays = [_array(M) for M in (A, B, C, D)] + [f.code, f.slope, X.numpy(), G.numpy(), V.numpy(), carry.numpy()]
         reverse = bool(sweeps_in_reverse(arrays[0].T))
-        f.run(lambda work, integers, first, last: sequence_backward(
-            *arrays, work, integers, reverse, f.width, first, last, float(s.tol), int(s.max_iter), *found), G.numpy().dtype)  # fmt: skip
+        f.run(lambda work, integers, width, first, last: sequence_backward(
+            *arrays, work, integers, reverse, width, first, last, float(s.tol), int(s.max_iter), *found), G.numpy().dtype)  # fmt: skip
         solution = f.solution(V[:, : f.columns][:, :N].t(), found)
         report_if_failed("adjoint recurrence (gradient)", original, ctx.act, solution, s)
         needed = ctx.needs_input_grad

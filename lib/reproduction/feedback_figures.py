@@ -37,9 +37,10 @@ def ablation_figure(content: Mapping[str, Any]):
             axes.plot(100, float(published_value(PUBLISHED[name])[kind]) / scale, marker, color="0.1", markersize=9, zorder=5,
                       label=f"Table 5.4, {kind}", markerfacecolor="white")
         axes.set_title(task.label, fontsize="medium")
+        axes.minorticks_off()
     figure.suptitle(described(content), fontsize="medium", y=0.95)
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.06), ncols=2)
+    figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.045), ncols=2)
     return figure
 
 

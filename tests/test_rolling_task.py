@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from reproduction.baselines.decoders import SequenceTransformer
+from reproduction.baselines.linear import Linear
+from reproduction.baselines.mlp import MLP
+from reproduction.baselines.sequence import SequenceImplicitRNN
 from reproduction.evaluation import count_parameters
 from reproduction.recipe import Recipe
-from reproduction.rolling_study import AccuracyStudy, last_step_accuracy, run_accuracy_study
+from reproduction.rolling_study import (
+    AccuracyStudy, accuracy_by_step, changed_by_scaling, given_label_facts, last_step_accuracy, recursion_difference, run_accuracy_study,
+)  # fmt: skip
 from reproduction.tasks import rolling
 from reproduction.training import evaluate
 
@@ -121,3 +127,37 @@ def test_copying_the_given_label_scores_nine_tenths():
 def test_bad_values_are_named(call):
     with pytest.raises(ValueError, match="'fast'|'first'"):
         call()
+
+
+class Copies(torch.nn.Module):
+    """Answers the label given at each step."""
+
+    decoder, output = "labels", "every_class"
+
+    def forward(self, u):
+        return torch.nn.functional.one_hot(u[..., 1].long().clamp(min=0), 10).transpose(1, 2).to(u.dtype)
+
+
+def test_a_copying_model_is_seen_through():
+    data = rolling.argmax_data(2, "quick", [1.0], labels="every", given=True)
+    u, labels = data.test[1.0]
+    facts = given_label_facts(Copies(), u, labels)
+    assert facts["copied"] == 1 and facts["given"] == (labels[:, -2] == labels[:, -1]).mean()
+    # Alone it repeats its first answer, 0, right where the first number is the largest.
+    assert facts["alone"] == (labels[:, -1] == 0).mean()
+    by_step = accuracy_by_step(Copies(), u, labels)
+    assert by_step[0] == 1 and by_step[4] == pytest.approx((labels[:, 3] == labels[:, 4]).mean())
+
+
+def test_scaling_changes_labels_of_models_with_biases_only():
+    u = rolling.argmax_data(0, "quick", [1.0]).test[1.0][0]
+    assert changed_by_scaling(Linear(10, 10, seed=0), u, 1e4) == 0
+    assert changed_by_scaling(SequenceImplicitRNN(5, 6, 10, head_bias=False, output="every_class", seed=0, kappa=0.8), u, 1e4) == 0
+    assert changed_by_scaling(MLP((10, 20, 10), seed=0), u, 1e4) > 0.05
+    assert changed_by_scaling(SequenceTransformer(10, 2, width=10, output="every_class", seed=0), u, 1e4) > 0.05
+
+
+def test_recursion_by_hand_agrees_and_a_wrong_one_does_not():
+    model, u = SequenceImplicitRNN(6, 5, 3, seed=1, kappa=0.8), rolling.argmax_data(0, "quick", [1.0]).test[1.0][0][:20]
+    assert recursion_difference(model, u) < 1e-5
+    assert recursion_difference(model, u, sweeps=1) > 1e-3

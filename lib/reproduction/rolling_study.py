@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from data_gen.dataset import Dataset
+from reproduction.baselines.decoders import SequenceTransformer, decoded
+from reproduction.baselines.sequence import SequenceImplicitRNN
 from reproduction.evaluation import count_parameters, predict
 from reproduction.recipe import History, Recipe
 from reproduction.study import scaled
@@ -120,3 +123,62 @@ def run_accuracy_study(
             study.seeds.setdefault(model_name, []).append(seed)
             study.parameters[model_name] = count_parameters(model)
     return study
+
+
+def changed_by_scaling(model: nn.Module, u: Float[np.ndarray, "N T"], t: float) -> float:
+    """Share of sequences whose last label changes when the sequence is multiplied by t, in double precision.
+
+    0 for every positively homogeneous model.
+    """
+    double = copy.deepcopy(model).double()
+    inputs = torch.as_tensor(u).double()
+    one, many = (scores[..., -1] if scores.ndim == 3 else scores for scores in (predict(double, inputs), predict(double, t * inputs)))
+    return (one.argmax(dim=1) != many.argmax(dim=1)).double().mean().item()
+
+
+def accuracy_by_step(model: nn.Module, u: Shaped[np.ndarray, "N T ..."], labels: Int[np.ndarray, "N T"]) -> list[float]:
+    """Share of right labels at each step, for a model that returns scores (N, C, T)."""
+    return (predict(model, u).argmax(dim=1) == torch.as_tensor(labels)).double().mean(dim=0).tolist()
+
+
+def given_label_facts(model: SequenceTransformer, u: Float[np.ndarray, "N T 2"], labels: Int[np.ndarray, "N T"]) -> dict[str, float]:
+    """What a transformer makes of the labels in its input, at the last step.
+
+    Args:
+        model: with decoder="labels".
+        u: numbers beside the true labels of the step before.
+        labels: of every step.
+
+    Returns:
+        "given", accuracy with the true labels given; "copied", share of answers equal to the last label given; "alone", accuracy when
+        it is given its own answers instead.
+    """
+    answers, truth = predict(model, u)[..., -1].argmax(dim=1), torch.as_tensor(labels)[:, -1]
+    previous, own = torch.as_tensor(u)[:, -1, 1].long(), decoded(model, torch.as_tensor(u)[..., 0])[:, -1]
+    return {
+        "given": (answers == truth).double().mean().item(),
+        "copied": (answers == previous).double().mean().item(),
+        "alone": (own == truth).double().mean().item(),
+    }
+
+
+@torch.no_grad()
+def recursion_difference(model: SequenceImplicitRNN, u: Float[np.ndarray, "N T"], *, sweeps: int = 3000) -> float:
+    """Largest difference, relative to the largest hidden state, between a network's hidden states and the papers' recursion by hand.
+
+    x_t = relu(A x_t + B [s_t, h_{t-1}]) by plain fixed-point iteration, h_t = C x_t + D [s_t, h_{t-1}], h_0 = 0, in double precision.
+    """
+    core, S = copy.deepcopy(model.core).double(), torch.as_tensor(u).double()
+    found = core(S.unsqueeze(2))[0]
+    h, worst = S.new_zeros(len(S), core.hidden_size), 0.0
+    for t in range(S.shape[1]):
+        inputs = torch.cat([S[:, t : t + 1], h], dim=1)
+        x = S.new_zeros(len(S), core.n_states)
+        for _ in range(sweeps):
+            new = torch.relu(x @ core.A.T + inputs @ core.B.T)
+            moved, x = float((new - x).abs().max()), new
+            if moved <= 1e-13 * float(x.abs().max()):
+                break
+        h = x @ core.C.T + inputs @ core.D.T
+        worst = max(worst, float((h - found[:, t]).abs().max()))
+    return worst / float(found.abs().max())

@@ -23,7 +23,7 @@ from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
 from reproduction.baselines.transformer import DepthwiseEncoder
 from reproduction.recipe import Recipe
 
-LENGTH = 10
+LENGTH, LONG_LENGTH = 10, 20
 AVERAGE_STATES, REPORT_STATES = 32, 200
 ARGMAX_STATES = 36
 KAPPA = 0.95
@@ -47,6 +47,8 @@ PROFILES: dict[str, dict[str, Any]] = {
         "transformer_epochs": 15,
         "encoder_epochs": 5,
         "report_epochs": 6,
+        "ode_epochs": 15,
+        "long_epochs": 6,
     },
     "full": {
         "seeds": (0, 1, 2, 3, 4),
@@ -57,9 +59,11 @@ PROFILES: dict[str, dict[str, Any]] = {
         "scales": ARGMAX_SCALES,
         "epochs": 60,
         "recurrent_epochs": 70,
-        "transformer_epochs": 20,
+        "transformer_epochs": 12,
         "encoder_epochs": 20,
         "report_epochs": 10,
+        "ode_epochs": 30,
+        "long_epochs": 15,
     },
 }
 
@@ -158,7 +162,8 @@ def average_models(seed: int, profile: str = "full") -> dict[str, Model]:
     from implicit_models.model import ImplicitModel
 
     chosen = settings(profile)
-    recipe, recurrent = Recipe(epochs=chosen["epochs"]), Recipe(epochs=chosen["recurrent_epochs"], **RECURRENT)
+    recipe, ode = Recipe(epochs=chosen["epochs"]), Recipe(epochs=chosen["ode_epochs"])
+    recurrent = Recipe(epochs=chosen["recurrent_epochs"], **RECURRENT)
 
     def implicit(n_states: int = AVERAGE_STATES, **options) -> Callable[[], nn.Module]:
         return lambda: ImplicitModel(LENGTH, LENGTH, n_states, kappa=KAPPA, seed=seed, **options)
@@ -187,8 +192,8 @@ def average_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "transformer_report": (
             lambda: DepthwiseEncoder(LENGTH, n_heads=2, seed=seed), Recipe(epochs=chosen["encoder_epochs"], lr=TRANSFORMER_LR)
         ),
-        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 78, n_steps=ODE_STEPS, seed=seed), recipe),
-        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 78, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), recipe),
+        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 78, n_steps=ODE_STEPS, seed=seed), ode),
+        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 78, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), ode),
     }  # fmt: skip
 
 
@@ -205,7 +210,7 @@ def argmax_models(seed: int, profile: str = "full") -> dict[str, Model]:
     from implicit_models.model import ImplicitModel
 
     chosen = settings(profile)
-    recipe = Recipe(epochs=chosen["epochs"], loss="cross_entropy")
+    recipe, ode = Recipe(epochs=chosen["epochs"], loss="cross_entropy"), Recipe(epochs=chosen["ode_epochs"], loss="cross_entropy")
     recurrent = Recipe(epochs=chosen["recurrent_epochs"], loss="cross_entropy", **RECURRENT)
     attention = Recipe(epochs=chosen["transformer_epochs"], lr=TRANSFORMER_LR, loss="cross_entropy")
 
@@ -235,8 +240,23 @@ def argmax_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "transformer_unmasked": (transformer(decoder="labels", masked=False), attention),
         "transformer_no_pe": (transformer(decoder="labels", masked=False, positions=False), attention),
         "transformer_leak_free": (transformer(), attention),
-        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 95, n_steps=ODE_STEPS, seed=seed), recipe),
-        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 95, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), recipe),
+        "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 95, n_steps=ODE_STEPS, seed=seed), ode),
+        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 95, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), ode),
+    }
+
+
+def long_models(seed: int, profile: str = "full", length: int = LONG_LENGTH) -> dict[str, Model]:
+    """Name -> (constructor, recipe) of the rolling argmax of longer sequences, with one class a step.
+
+    Args:
+        seed: of the initial weights.
+        profile: decides the epochs.
+        length: T.
+    """
+    recurrent = Recipe(epochs=settings(profile)["long_epochs"], loss="cross_entropy", **RECURRENT)
+    return {
+        "implicit_rnn": (lambda: SequenceImplicitRNN(21, 22, length, head_bias=False, kappa=KAPPA, seed=seed), recurrent),
+        "lstm": (lambda: SequenceLSTM(21, length, seed=seed), recurrent),
     }
 
 

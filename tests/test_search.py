@@ -1,6 +1,9 @@
 """The search looks at in-distribution folds only, ranks by them, and resumes."""
 
+import dataclasses
+
 import numpy as np
+import pytest
 
 from reproduction import search
 from reproduction.baselines.linear import Linear
@@ -40,3 +43,46 @@ def test_interrupted_search_goes_on(tmp_path, monkeypatch, capsys):
     assert len(first) == 2 and points[:2] == first and len(points) == 3
     assert all(len(point["errors"]) == search.FOLDS for point in points)
     assert "best in distribution" in capsys.readouterr().out
+    made = load(path)["provenance"]
+    assert made["cpu_seconds"] == round(sum(point["cpu_seconds"] for point in points), 1) and made["code_key"] and made["versions"]["torch"]
+    monkeypatch.setattr(search, "EPOCHS", 2)  # another search: what was found before does not count
+    search.main(["--json", str(path), "--limit", "1"])
+    assert len(load(path)["points"]) == 1
+
+
+def test_grid_covers_every_task_and_model_once():
+    grid = list(search.candidates())
+    points = [(task, model, str(setting)) for task, model, setting, *_ in grid]
+    assert len(set(points)) == len(points)
+    models = {task: {model for other, model, *_ in grid if other == task} for task in search.SIZES}
+    assert models == {"identity": {"implicit", "mlp"}, "addition": {"implicit", "mlp"}, "rolling_average": {"implicit", "lstm"},
+                      "rolling_argmax": {"implicit", "implicit_rnn", "lstm"}, "spiky": {"implicit_rnn", "lstm"}}
+    assert all(0.01 in {setting["lr"] for task, model, setting, *_ in grid if model == name} for name in ("implicit", "mlp", "lstm", "implicit_rnn"))
+
+
+@pytest.mark.parametrize("task", search.SIZES)
+def test_every_model_fits_its_data(task, monkeypatch):
+    """One step of every model on every task; the argmax is judged by its share of wrong answers."""
+    monkeypatch.setattr(search, "N_TRAIN", 20)
+    u, y = search.training_data(task, 0)
+    u, y = u[:20], y[:20]
+    seen = set()
+    for name, model, setting, build, recipe in search.candidates():
+        if name == task and model not in seen:
+            seen.add(model)
+            errors = search.cross_validate(u, y, build, dataclasses.replace(recipe, epochs=1), 0)
+            assert len(errors) == search.FOLDS and np.isfinite(errors).all()
+            assert task != "rolling_argmax" or max(errors) <= 1
+
+
+def test_unknown_task_is_refused():
+    with pytest.raises(ValueError, match="product"):
+        search.training_data("product", 0)
+
+
+def test_a_file_of_another_kind_is_left_alone(tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text('{"values": {}}')
+    with pytest.raises(SystemExit):
+        search.main(["--json", str(path)])
+    assert path.read_text() == '{"values": {}}'

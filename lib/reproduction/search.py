@@ -1,4 +1,4 @@
-"""Hyper-parameter search: a grid, judged by 5-fold cross-validation in distribution.
+"""Hyper-parameter search: a grid for five tasks, judged by 5-fold cross-validation in distribution.
 
     python -m reproduction.search            (make search)
 
@@ -11,17 +11,21 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from data_gen.functions import addition, identity
+from data_gen.rolling import rolling_argmax, rolling_average
+from data_gen.spiky import spiky
 from reproduction.baselines.mlp import MLP
 from reproduction.content_key import content_key
-from reproduction.evaluation import evaluate
-from reproduction.execute import cpu_name
+from reproduction.evaluation import accuracy, evaluate
+from reproduction.execute import provenance
 from reproduction.recipe import Recipe
 from reproduction.results import RESULTS, load, save, summary
 from reproduction.training import train
@@ -29,30 +33,84 @@ from reproduction.training import train
 FOLDS = 5
 EPOCHS = 30
 N_TRAIN = 3_000
+# Recurrent networks cost a step for each number of a sequence: fewer samples and epochs.
+SEQUENCE_EPOCHS = 15
+N_SEQUENCES = 2_000
 RECIPES = {"lr": (0.003, 0.01, 0.03), "batch_size": (100, 500)}
 KAPPAS = (0.5, 0.95)
+# Task -> inputs, outputs, states of the implicit model, hidden sizes of the MLP, states and hidden size of the implicitRNN, LSTM size.
+SIZES: dict[str, dict[str, Any]] = {
+    "identity": {"p": 10, "q": 10, "n": 4, "mlp": (10,)},
+    "addition": {"p": 50, "q": 1, "n": 20, "mlp": (10, 10)},
+    "rolling_average": {"p": 10, "q": 10, "n": 32, "lstm": 18},
+    "rolling_argmax": {"p": 10, "q": 10, "n": 36, "rnn": (21, 22), "lstm": 21},
+    "spiky": {"q": 1, "rnn": (20, 20), "lstm": 20},
+}
+SEQUENTIAL = ("implicit_rnn", "lstm")
+Candidate = tuple[str, str, dict[str, Any], Callable[[int], nn.Module], Recipe]
 
 
-def candidates() -> Iterator[tuple[str, str, dict[str, Any], Callable[[int], nn.Module], Recipe]]:
+def candidates() -> Iterator[Candidate]:
     """All points of the grid: task, model, setting, constructor from a seed, recipe."""
-    from implicit_models.model import ImplicitModel
-
-    sizes = {"identity": (10, 10, 4), "addition": (50, 1, 20)}
-    for (task, (p, q, n)), lr, batch_size in itertools.product(sizes.items(), *RECIPES.values()):
-        recipe = Recipe(epochs=EPOCHS, lr=lr, batch_size=batch_size, on_nan="stop")
+    for task, (lr, batch_size) in itertools.product(SIZES, itertools.product(*RECIPES.values())):
         setting = {"lr": lr, "batch_size": batch_size}
+        loss = "cross_entropy" if task == "rolling_argmax" else "mse"
+        for model, extra, build in _models(task):
+            sequential = model in SEQUENTIAL
+            recipe = Recipe(epochs=SEQUENCE_EPOCHS if sequential else EPOCHS, lr=lr, batch_size=batch_size, loss=loss,
+                            clip=1.0 if sequential else None, on_nan="stop")
+            yield task, model, setting | extra, build, recipe
+
+
+def _models(task: str) -> Iterator[tuple[str, dict[str, Any], Callable[[int], nn.Module]]]:
+    from implicit_models.model import ImplicitModel
+    from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
+
+    sizes = SIZES[task]
+    p, q = sizes.get("p"), sizes["q"]
+    every = "every" if task == "rolling_average" else "last"
+    if "n" in sizes:
         for kappa in KAPPAS:
-            yield (task, "implicit", setting | {"kappa": kappa},
-                   lambda seed, p=p, q=q, n=n, kappa=kappa: ImplicitModel(p, q, n, kappa=kappa, seed=seed), recipe)
-        hidden = (10,) if task == "identity" else (10, 10)
-        yield task, "mlp", setting, lambda seed, p=p, q=q, hidden=hidden: MLP((p, *hidden, q), seed=seed), recipe
+            yield "implicit", {"kappa": kappa}, lambda seed, kappa=kappa: ImplicitModel(p, q, sizes["n"], kappa=kappa, seed=seed)
+    if "mlp" in sizes:
+        yield "mlp", {}, lambda seed: MLP((p, *sizes["mlp"], q), seed=seed)
+    if "rnn" in sizes:
+        n, hidden = sizes["rnn"]
+        yield "implicit_rnn", {"kappa": 0.95}, lambda seed: SequenceImplicitRNN(n, hidden, q, kappa=0.95, seed=seed)
+    if "lstm" in sizes:
+        # the average has one output at each of ten steps
+        outputs = 1 if every == "every" else q
+        yield "lstm", {}, lambda seed: SequenceLSTM(sizes["lstm"], outputs, output=every, seed=seed)
+
+
+def training_data(task: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """In-distribution inputs and targets of a task; no test set is drawn beyond the generators' own, which is not looked at.
+
+    Raises:
+        ValueError: an unknown task.
+    """
+    match task:
+        case "identity":
+            data = identity(N_TRAIN, 1, shifts=[0], seed=seed)
+        case "addition":
+            data = addition(N_TRAIN, 1, t=[2.0], seed=seed)
+        case "rolling_average":
+            data = rolling_average(N_TRAIN, 1, shifts=[0.0], seed=seed)
+        case "rolling_argmax":
+            data = rolling_argmax(N_TRAIN, 1, scales=[1.0], seed=seed)
+            return data.u_train, data.y_train[:, -1].copy()
+        case "spiky":
+            data = spiky(scaling="standard", seed=seed)
+        case _:
+            raise ValueError(f"task must be one of {', '.join(SIZES)}; got {task!r}")
+    return data.u_train, data.y_train
 
 
 def cross_validate(u: np.ndarray, y: np.ndarray, build: Callable[[int], nn.Module], recipe: Recipe, seed: int) -> list[float]:
-    """Validation MSE of each fold.
+    """Validation error of each fold: mean squared error, or share of wrong answers for cross-entropy.
 
     Args:
-        u, y: (N, p), (N, q) in-distribution data.
+        u, y: in-distribution data, N samples in the first dimension.
         build: seed -> untrained model.
         recipe: of the training.
         seed: of folds, initial weights and shuffling.
@@ -63,7 +121,8 @@ def cross_validate(u: np.ndarray, y: np.ndarray, build: Callable[[int], nn.Modul
         rest = np.concatenate([fold for j, fold in enumerate(folds) if j != k])
         model = build(seed + k)
         train(model, u[rest], y[rest], recipe=recipe, seed=seed + k, progress=False)
-        errors.append(evaluate(model, {0: (u[held_out], y[held_out])})[0])
+        test = {0: (u[held_out], y[held_out])}
+        errors.append(1 - accuracy(model, test)[0] if recipe.loss == "cross_entropy" else evaluate(model, test)[0])
     return errors
 
 
@@ -74,18 +133,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, help="stop after this many new points")
     parser.add_argument("--json", default=str(RESULTS / "search.json"))
     options = parser.parse_args(arguments)
-    from pathlib import Path
-
     path = Path(options.json)
-    parameters = {"seed": options.seed, "folds": FOLDS, "epochs": EPOCHS, "n_train": N_TRAIN}
+    parameters = {"seed": options.seed, "folds": FOLDS, "epochs": EPOCHS, "n_train": N_TRAIN, "sequence_epochs": SEQUENCE_EPOCHS, "n_sequences": N_SEQUENCES}
     key = content_key(modules=["reproduction.search"], parameters=parameters, data={}, lock=None)
     content = load(path)
     if content is not None and "points" not in content:
         parser.error(f"{path} holds something else than a search: give another file")
-    if content is None or content["code_key"] != key:
-        content = {"code_key": key, "parameters": parameters, "cpu": cpu_name(), "points": []}
+    if content is None or content["provenance"]["code_key"] != key:
+        content = {"parameters": parameters, "points": []}
     done = {(p["task"], p["model"], str(p["setting"])) for p in content["points"]}
-    data = {"identity": identity(N_TRAIN, 1, shifts=[0], seed=options.seed), "addition": addition(N_TRAIN, 1, t=[2.0], seed=options.seed)}
+    data: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     grid = list(candidates())
     fresh = 0
     for number, (task, model, setting, build, recipe) in enumerate(grid, start=1):
@@ -93,16 +150,23 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         if options.limit is not None and fresh >= options.limit:
             break
-        errors = cross_validate(data[task].u_train, data[task].y_train, build, recipe, options.seed)
+        u, y = data.setdefault(task, training_data(task, options.seed))
+        if model in SEQUENTIAL:
+            u, y = u[:N_SEQUENCES], y[:N_SEQUENCES]
+        start, cpu = time.perf_counter(), time.process_time()
+        errors = cross_validate(u, y, build, recipe, options.seed)
         fresh += 1
-        content["points"].append({"task": task, "model": model, "setting": setting, "errors": [str(e) if not np.isfinite(e) else e for e in errors]})
+        content["points"].append({"task": task, "model": model, "setting": setting, "cpu_seconds": round(time.process_time() - cpu, 2),
+                                  "seconds": round(time.perf_counter() - start, 2), "errors": [str(e) if not np.isfinite(e) else e for e in errors]})
+        spent = {name: sum(point[name] for point in content["points"]) for name in ("seconds", "cpu_seconds")}
+        content["provenance"] = provenance({"code_key": key, "data_key": "{}"}, **spent)
         save(path, content)
         print(f"[{number}/{len(grid)}] {task} {model} {setting}: {summary(content['points'][-1]['errors'])}", flush=True)
     ranked = sorted(content["points"], key=lambda p: (p["task"], p["model"], float(np.median([float(e) for e in p["errors"]]))))
     print("\nbest in distribution:")
     for (task, model), points in itertools.groupby(ranked, key=lambda p: (p["task"], p["model"])):
         best = next(iter(points))
-        print(f"  {task:9} {model:9} {best['setting']}  {summary(best['errors'])}")
+        print(f"  {task:15} {model:12} {best['setting']}  {summary(best['errors'])}")
     return 0
 
 

@@ -1,0 +1,185 @@
+"""The volatility task: the papers' models, the controls and the forms in which the task can be put to them.
+
+Table 5.3 of the thesis, AMC columns. A form is what goes in, what comes out, the scale and the loss; the papers give the first two and
+keep silent on the others. In the form `difference` the target is a function of degree one of the input, and models without biases are
+too. Sizes are those of the extrapolation paper, Table 4; inputs are 59 wide where they are differences.
+
+Batches of 250 and Adam with a cosine from .003 to zero: the papers give neither. The implicitRNN starts at .001, since from .003 it
+spends its first epoch recovering from states that sixty steps have blown up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from data_gen.dataset import Dataset
+from data_gen.market import minute_market
+from data_gen.minute_bars import MinuteBars
+from data_gen.volatility import ZERO_VARIANCE, volatility
+from reproduction.baselines.linear import Linear
+from reproduction.baselines.mlp import MLP
+from reproduction.baselines.neural_ode import NeuralODE
+from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
+from reproduction.baselines.transformer import SequentialEncoder
+from reproduction.recipe import Recipe
+from reproduction.relative_loss import RelativeRecipe
+
+LOOK_BACK, HORIZON, STRIDE = 60, 10, 10
+YEAR = 2021
+KAPPA = 0.95
+BATCH, LR, IMPLICIT_RNN_LR = 250, 0.003, 0.001
+HIDDEN_LAYERS = (50, 27, 27, 27, 10)
+Model = tuple[Callable[[], nn.Module], Recipe]
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {"seeds": (0,), "n_train": 3_000, "epochs": 12, "recurrent_epochs": 3, "transformer_epochs": 1, "implicit_epochs": 6},
+    "full": {"seeds": (0, 1, 2), "n_train": 16_000, "epochs": 40, "recurrent_epochs": 8, "transformer_epochs": 3, "implicit_epochs": 20},
+}  # fmt: skip
+
+LABELS = {
+    "transformer": "Transformer encoder",
+    "transformer_norm_first": "Transformer, norm first",
+    "lstm": "LSTM",
+    "linear": "linear regression",
+    "mlp": "MLP",
+    "mlp_bias_free": "MLP without biases",
+    "implicit": "implicit",
+    "implicit_rnn": "implicitRNN",
+    "neural_ode": "neural ODE",
+    "neural_ode_bias_free": "neural ODE, ReLU, no biases",
+}
+PAPER = ("transformer", "lstm", "linear", "mlp", "implicit", "implicit_rnn")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a model is given and asked.
+
+    Args:
+        label: in words.
+        inputs, target, scaling: as `data_gen.volatility.volatility`.
+        loss: "mse" or "mape", the MAPE of the variance.
+        models: names of those that are trained in this form.
+    """
+
+    label: str
+    inputs: str
+    target: str
+    scaling: str
+    loss: str
+    models: tuple[str, ...]
+
+
+FORMS: dict[str, Form] = {
+    "price": Form("prices, variance (as the papers)", "price", "variance", "train", "mse", tuple(LABELS)),
+    "raw": Form("the same in dollars, unscaled", "price", "variance", "raw", "mse", ("lstm", "linear", "mlp", "implicit")),
+    "price_mape": Form("prices, variance, MAPE as loss", "price", "variance", "train", "mape",
+                       ("lstm", "linear", "mlp", "implicit", "implicit_rnn")),
+    "price_sd": Form("prices, standard deviation", "price", "sd", "train", "mse", ("linear", "mlp", "mlp_bias_free", "implicit")),
+    "difference": Form("differences, standard deviation", "difference", "sd", "train", "mse",
+                       tuple(name for name in LABELS if not name.startswith("transformer"))),
+    "difference_mape": Form("differences, deviation, MAPE as loss", "difference", "sd", "train", "mape", ("mlp_bias_free", "implicit")),
+}  # fmt: skip
+
+
+def settings(profile: str) -> dict[str, Any]:
+    """Seeds, sizes and epochs of a profile, a fresh dictionary.
+
+    Raises:
+        ValueError: the profile is neither "quick" nor "full".
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
+    return dict(PROFILES[profile])
+
+
+@lru_cache(maxsize=4)
+def market(seed: int) -> MinuteBars:
+    """The synthetic market of a seed, made once in a process."""
+    return minute_market(seed)
+
+
+def form_of(name: str) -> Form:
+    """Form of that name.
+
+    Raises:
+        ValueError: there is none, listing those there are.
+    """
+    if name not in FORMS:
+        raise ValueError(f"form must be one of {', '.join(FORMS)}; got {name!r}")
+    return FORMS[name]
+
+
+def data(form: str, seed: int, profile: str = "full", *, bars: MinuteBars | None = None, n_train: int | None = None,
+         stride: int = STRIDE) -> Dataset:  # fmt: skip
+    """Data set of one form and seed.
+
+    Args:
+        form: key of `FORMS`. With a relative loss, training samples without movement, which have no relative error, are left out.
+        seed: of the market and of the drawn training samples.
+        profile: decides the number of training samples.
+        bars: real bars in place of the synthetic market.
+        n_train: in place of the profile's.
+        stride: minutes between samples.
+    """
+    chosen = form_of(form)
+    built = volatility(
+        market(seed) if bars is None else bars, look_back=LOOK_BACK, horizon=HORIZON, stride=stride, inputs=chosen.inputs,
+        target=chosen.target, scaling=chosen.scaling, n_train=settings(profile)["n_train"] if n_train is None else n_train, seed=seed,
+    )  # fmt: skip
+    if chosen.loss == "mse":
+        return built
+    moved = built.meta["variance"]["train"] >= ZERO_VARIANCE
+    kept = {name: built.meta[name] | {"train": built.meta[name]["train"][moved]} for name in ("variance", "history", "date")}
+    return dataclasses.replace(
+        built, u_train=built.u_train[moved], y_train=built.y_train[moved],
+        meta={**built.meta, **kept, "without_movement": int(np.sum(~moved))},
+    )  # fmt: skip
+
+
+def models(form: str, seed: int, profile: str = "full") -> dict[str, Model]:
+    """Name -> (constructor, recipe) of the models of a form.
+
+    Args:
+        form: key of `FORMS`.
+        seed: of the initial weights.
+        profile: decides the epochs.
+    """
+    from implicit_models.model import ImplicitModel
+
+    chosen, epochs = form_of(form), settings(profile)
+    width = LOOK_BACK if chosen.inputs == "price" else LOOK_BACK - 1
+    # Differences go to the standard deviation by a function of degree one: the recurrent cell's head needs no bias then.
+    bias = chosen.inputs == "price"
+    sizes = (width, *HIDDEN_LAYERS, 1)
+    built: dict[str, tuple[Callable[[], nn.Module], str, float | None]] = {
+        "transformer": (lambda: SequentialEncoder(width, seed=seed), "transformer_epochs", None),
+        "transformer_norm_first": (lambda: SequentialEncoder(width, norm_first=True, seed=seed), "transformer_epochs", None),
+        "lstm": (lambda: SequenceLSTM(38, 1, seed=seed), "recurrent_epochs", 1.0),
+        "linear": (lambda: Linear(width, 1, bias=True, seed=seed), "epochs", None),
+        "mlp": (lambda: MLP(sizes, seed=seed), "epochs", None),
+        "mlp_bias_free": (lambda: MLP(sizes, bias=False, seed=seed), "epochs", None),
+        "implicit": (lambda: ImplicitModel(width, 1, 53, kappa=KAPPA, seed=seed), "implicit_epochs", None),
+        "implicit_rnn": (lambda: SequenceImplicitRNN(37, 40, 1, head_bias=bias, kappa=KAPPA, seed=seed), "recurrent_epochs", 1.0),
+        "neural_ode": (lambda: NeuralODE(width, 1, 50, n_steps=2, seed=seed), "implicit_epochs", None),
+        "neural_ode_bias_free": (
+            lambda: NeuralODE(width, 1, 50, activation="relu", n_steps=2, bias=False, seed=seed), "implicit_epochs", None,
+        ),
+    }  # fmt: skip
+
+    def recipe(name: str, kind: str, clip: float | None) -> Recipe:
+        # A run that diverges says so in its history, as the unscaled form may.
+        lr = IMPLICIT_RNN_LR if name == "implicit_rnn" else LR
+        options = {"epochs": epochs[kind], "lr": lr, "batch_size": BATCH, "clip": clip, "on_nan": "stop"}
+        if chosen.loss == "mse":
+            return Recipe(**options)
+        return RelativeRecipe(**options, loss="mape" if chosen.target == "variance" else "mape of the square")
+
+    return {name: (built[name][0], recipe(name, *built[name][1:])) for name in chosen.models}

@@ -1,0 +1,71 @@
+"""The page's roles: numbers come from the committed runs, what is missing is said or stops the build."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from reproduction.results import RESULTS, load, summary
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    spec = importlib.util.spec_from_file_location("measured", ROOT / "book" / "_ext" / "measured.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_quoted_number_is_the_recorded_one(measured):
+    recorded = load(RESULTS / "ch5_identity.json")["values"]["growth_implicit_40"]
+    assert measured.quoted("ch5_identity", "growth_implicit_40").removesuffix(" (stale)") == summary(recorded)
+
+
+def test_what_is_not_there_is_said_or_refused(measured, monkeypatch):
+    with pytest.raises(KeyError, match="growth_of_nothing"):
+        measured.quoted("ch5_identity", "growth_of_nothing")
+    monkeypatch.setattr(measured, "committed", lambda name: (None, False))
+    assert measured.quoted("ch5_identity", "anything") == "no committed run yet"
+
+
+def test_a_stale_run_is_marked(measured, monkeypatch):
+    monkeypatch.setattr(measured, "committed", lambda name: ({"values": {"k": [1.0, 3.0]}, "units": {"k": "s"}}, True))
+    assert measured.quoted("any", "k") == "2 [1, 3] s (stale)"
+
+
+def test_a_verdict_is_that_of_the_scoreboard(measured):
+    assert measured.verdict_of("ch5-identity-x10-at-45") == "not reproduced"
+    with pytest.raises(KeyError, match="ch5-nothing"):
+        measured.verdict_of("ch5-nothing")
+
+
+def test_roles_of_the_pages_name_recorded_values(measured):
+    """Every key that a page quotes is held by the committed run, where there is one."""
+    import re
+
+    for page in sorted((ROOT / "book").glob("*.md")):
+        for notebook, key in re.findall(r"\{measured\}`([^:`]+):([^`]+)`", page.read_text()):
+            measured.quoted(notebook, key)
+        for identifier in re.findall(r"\{verdict\}`([^`]+)`", page.read_text()):
+            measured.verdict_of(identifier)
+
+
+def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
+    from sphinx.application import Sphinx
+
+    (tmp_path / "conf.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT / 'book' / '_ext')!r})\nextensions = ['myst_parser', 'measured']\n")
+    (tmp_path / "index.md").write_text(
+        "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\n"
+        "```{drawn} reproduction.figures:identity_figure ch5_identity\n:alt: two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
+    )
+    (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")
+    warnings = (tmp_path / "warnings.txt").open("w+")
+    app = Sphinx(tmp_path, tmp_path, tmp_path / "out", tmp_path / "doctrees", "html", status=None, warning=warnings)
+    app.build()
+    warnings.seek(0)
+    assert not warnings.read()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert '<span class="measured">200' in page and 'href="scoreboard.html#ch5-identity-x10-at-45"' in page
+    assert 'alt="two panels of errors"' in page and "<em>width</em>" in page and list((tmp_path / "out" / "_images").glob("ch5_identity_*.png"))

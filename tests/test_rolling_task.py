@@ -29,7 +29,7 @@ def lstm(hidden, out):
 AVERAGE_COUNTS = {
     "implicit": 1764, "implicit_no_skip": 1664, "implicit_strict_upper": 1764, "implicit_report": 44_100,
     "implicit_rnn": implicit(21, 23, 22) + 22, "lstm": lstm(18, 1), "lstm_report": 41_301, "linear": 100, "mlp": 80 * 21 + 10,
-    "mlp_bias_free": 1600, "mlp_skip": 80 * 21 + 120, "transformer": 1_920 + 11, "transformer_report": 43_498,
+    "mlp_bias_free": 1600, "mlp_skip": 80 * 21 + 120, "transformer_encoder_decoder": 1_920 + 11, "transformer_report": 43_498,
     "neural_ode": 78 * 21 + 120, "neural_ode_bias_free": 78 * 20 + 100,
 }  # fmt: skip
 ARGMAX_COUNTS = {

@@ -134,9 +134,16 @@ def annihilator(frequencies: Sequence[float] = FREQUENCIES, spacing: float = SPA
     return -polynomial[1:]
 
 
-def first_epoch_below(curve: Sequence[float], value: float) -> float:
-    """The first epoch, from 1, whose error is at most a value; infinity if none is."""
-    return next((float(epoch) for epoch, error in enumerate(curve, 1) if error <= value), float("inf"))
+def closest_epoch(train: Sequence[float], test: Sequence[float], published: Mapping[str, float]) -> tuple[float, float]:
+    """The epoch, from 1, after which both errors are nearest to published ones, and the factor by which the worse of the two is off.
+
+    Args:
+        train, test: errors after each epoch.
+        published: "train" and "test".
+    """
+    off = [max(abs(np.log(a / published["train"])), abs(np.log(b / published["test"]))) for a, b in zip(train, test, strict=True)]
+    best = int(np.argmin(off))
+    return float(best + 1), float(np.exp(off[best]))
 
 
 def stretch(data: Dataset, length: int) -> slice:

@@ -44,7 +44,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "scales": (1.0, 10.0, 100.0, 1e5),
         "epochs": 30,
         "recurrent_epochs": 20,
-        "transformer_epochs": 15,
+        "transformer_epochs": 10,
         "encoder_epochs": 5,
         "report_epochs": 6,
         "ode_epochs": 15,
@@ -82,7 +82,7 @@ LABELS = {
     "mlp": "MLP",
     "mlp_bias_free": "MLP without biases",
     "mlp_skip": "MLP with linear skip",
-    "transformer": "Transformer encoder-decoder",
+    "transformer_encoder_decoder": "Transformer encoder-decoder",
     "transformer_report": "Transformer encoder (report)",
     "transformer_masked": "Transformer, masked, labels given",
     "transformer_unmasked": "Transformer, unmasked, labels given",
@@ -185,7 +185,7 @@ def average_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "mlp": (lambda: MLP((LENGTH, 80, LENGTH), seed=seed), recipe),
         "mlp_bias_free": (lambda: MLP((LENGTH, 80, LENGTH), bias=False, seed=seed), recipe),
         "mlp_skip": (lambda: MLP((LENGTH, 80, LENGTH), skip=True, seed=seed), recipe),
-        "transformer": (
+        "transformer_encoder_decoder": (
             lambda: SequenceTransformer(10, 5, width=10, out_features=1, output="every", seed=seed),
             Recipe(epochs=chosen["transformer_epochs"], lr=TRANSFORMER_LR),
         ),

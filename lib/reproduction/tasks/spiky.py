@@ -39,6 +39,7 @@ DEFAULT_VARIANT = "sd .5"
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
         "seeds": (0,),
+        "network_seeds": 1,
         "n_train": 2_100,
         "n_test": 900,
         "n_spikes": 6,
@@ -46,11 +47,12 @@ PROFILES: dict[str, dict[str, Any]] = {
         "variants": ("sd .5", "no noise, restart"),
         "epochs": 20,
         "transformer_epochs": 4,
-        "early_epochs": 10,
+        "early_epochs": 6,
         "long_epochs": 4,
     },
     "full": {
-        "seeds": (0, 1, 2),
+        "seeds": (0, 1, 2, 3, 4),
+        "network_seeds": 3,
         "n_train": 7_000,
         "n_test": 3_000,
         "n_spikes": 20,

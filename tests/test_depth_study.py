@@ -58,7 +58,7 @@ def test_growth_is_the_logarithm_over_the_active_radius():
     model = scalar(0.8)
     sizes = [1.0, 1e2, 1e4, 1e6]
     law = depth_study.depth_law(model, [np.array([[t]]) for t in sizes], sizes)
-    expected = 1 / -math.log(float(model.A))
+    expected = 1 / -math.log(float(model.A.detach()))
     assert law["slope"] == pytest.approx(expected, rel=0.02)
     assert law["predicted"] == pytest.approx(expected) and law["bound"] == pytest.approx(expected)
     assert law["law"][-1] - law["law"][0] == pytest.approx(expected * math.log(1e6))
@@ -169,3 +169,19 @@ def test_papers_solver_needs_double_precision_where_states_are_large():
     u = torch.as_tensor(data.u_train[:20])
     assert not model.equilibrium(u).converged.all()
     assert model.double().equilibrium(u.double()).converged.all()
+
+
+def test_difficulty_of_known_samples():
+    model = ImplicitModel.from_matrices(torch.zeros(1, 1), torch.zeros(1, 2), torch.zeros(1, 1), torch.tensor([[1.0, 0.0]]))
+    u = np.array([[2.0, -4.0], [1.0, 0.0]])
+    y = np.array([[0.0], [0.5]])
+    assert depth_study.difficulty(model, "addition", u, y) == pytest.approx([0.5, 0.5])
+    assert depth_study.difficulty(model, "argmax", np.array([[0.1, 0.9, 1.0]]), None) == pytest.approx([0.9])
+    # scaling inputs and targets leaves it as it is
+    assert depth_study.difficulty(model, "addition", 1e3 * u, 1e3 * y) == pytest.approx([0.5, 0.5])
+
+
+def test_counts_that_grow_with_difficulty_correlate(monkeypatch):
+    monkeypatch.setattr(depth_study, "counts", lambda model, u, **options: np.array([1, 5, 9]))
+    monkeypatch.setattr(depth_study, "difficulty", lambda *arguments: np.array([0.1, 0.2, 0.9]))
+    assert depth_study.count_follows_difficulty(None, "addition", None, None) == pytest.approx(1)

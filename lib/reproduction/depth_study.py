@@ -208,6 +208,27 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+def difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> Float[np.ndarray, "N"]:
+    """How hard a sample is, whatever its size: the model's error over max|u|, or for the argmax how near the two largest inputs are.
+
+    Args:
+        model, name: trained model and its task.
+        u, y: (N, p) inputs and targets.
+    """
+    u = np.asarray(u, dtype=np.float64)
+    if name == "argmax":
+        ordered = np.sort(u, axis=1)
+        return ordered[:, -2] / ordered[:, -1]
+    found = matrices(model)
+    output = equilibria(model, u) @ found["C"].T + u @ found["D"].T
+    return np.sqrt(((output - y) ** 2).mean(axis=1)) / np.abs(u).max(axis=1)
+
+
+def count_follows_difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> float:
+    """Rank correlation, over samples, of the iterations under a relative tolerance and the sample's difficulty."""
+    return rank_correlation(counts(model, u, tol=RELATIVE_TOLERANCE, relative=True), difficulty(model, name, u, y))
+
+
 def failed_epochs(history: History, tol: float = PAPER_TOLERANCE) -> float:
     """Share of the epochs in which the forward pass of some sample ended above the tolerance, in per cent."""
     return 100 * float(np.mean([not residual <= tol for residual in history.residual_max]))

@@ -34,7 +34,7 @@ FOLDS = 5
 EPOCHS = 30
 N_TRAIN = 3_000
 # Recurrent networks cost a step for each number of a sequence: fewer samples and epochs.
-SEQUENCE_EPOCHS = 15
+SEQUENCE_EPOCHS = 40
 N_SEQUENCES = 2_000
 RECIPES = {"lr": (0.003, 0.01, 0.03), "batch_size": (100, 500)}
 KAPPAS = (0.5, 0.95)

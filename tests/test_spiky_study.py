@@ -122,6 +122,13 @@ def test_task_models_are_counted_and_take_their_data():
             assert build()(torch.as_tensor(data.u_train[:5])).shape == (5, 1) and recipe.epochs > 0
 
 
+def test_the_transformer_is_trained_in_its_variants_only():
+    assert "transformer_decoder" not in task.models(0, "full", "sd .25") and "transformer_decoder" not in task.recurrent_models(0)
+    for profile in ("quick", "full"):
+        assert task.DEFAULT_VARIANT in task.settings(profile)["transformer_variants"]
+        assert set(task.settings(profile)["transformer_variants"]) <= set(task.settings(profile)["variants"]) <= set(task.VARIANTS)
+
+
 def test_a_short_constant_schedule_begins_the_long_one():
     short, long = task.early_models(0, "full", 3)["lstm"][1], task.early_models(0, "full")["lstm"][1]
     assert (short.epochs, short.schedule, short.lr) == (3, "constant", long.lr) and long.schedule == "constant"

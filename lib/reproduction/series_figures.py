@@ -160,20 +160,24 @@ def forecast_figure(content: Mapping[str, Any], names: Sequence[str]):
         content: with curves "forecast/series", "forecast/brief/<model>", "forecast/trained/<model>", raw values over the same steps.
         names: of the models.
     """
-    figure, panels = _panels(len(names), 2.3, sharex=True, sharey=True, gridspec_kw={"hspace": 0.34})
+    figure, panels = _panels(len(names), 2.3, sharex=True, sharey=True, gridspec_kw={"hspace": 0.5})
     series = content["curves"]["forecast/series"]
     for axes, name in zip(panels[:, 0], names, strict=True):
         colour = style_of(name)["color"]
-        axes.plot(series, color="0.75", linewidth=3, label="series")
-        axes.plot(content["curves"][f"forecast/trained/{name}"], color=colour, linewidth=1.1, label="trained")
+        axes.plot(series, color="0.75", linewidth=3)
+        axes.plot(content["curves"][f"forecast/trained/{name}"], color=colour, linewidth=1.1)
         brief = content["curves"].get(f"forecast/brief/{name}")
         if brief:
-            axes.plot(brief, color="0.1", linewidth=1.1, linestyle=":", label="after a few epochs")
+            axes.plot(brief, color="0.1", linewidth=1.1, linestyle=":")
         axes.set_ylabel("series, raw")
         axes.set_title(style_of(name)["label"], fontsize="medium")
         axes.tick_params(labelbottom=True)
-    panels[-1, 0].set_xlabel("test step")
-    legend_below(panels[0, 0] if len(names) == 1 else panels[-1, 0], columns=3)
+    last = panels[-1, 0]
+    last.set_xlabel("test step")
+    for label, style in (("series", {"color": "0.75", "linewidth": 3}), ("trained", {"color": "0.3"}),
+                         ("after a few epochs", {"color": "0.1", "linestyle": ":"})):  # fmt: skip
+        last.plot([], [], label=label, **style)
+    legend_below(last, columns=3)
     return figure
 
 

@@ -63,7 +63,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "encoder_epochs": 20,
         "report_epochs": 10,
         "ode_epochs": 30,
-        "long_epochs": 15,
+        "long_epochs": 25,
     },
 }
 

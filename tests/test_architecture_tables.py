@@ -76,9 +76,15 @@ def test_committed_identity_run_is_judged():
     from reproduction.results import RESULTS, load
 
     content = load(RESULTS / "ch5_identity.json")
-    wins, points = tables.standing_of(content, "", "baselines")
+    wins, points = tables.standing_of(content, "{}", "baselines")
     assert wins == points == len(content["values"]["shifts"])
-    assert tables.standing_of(content, "", "controls")[0] == 0  # the linear map is below the implicit model everywhere
+    assert tables.standing_of(content, "{}", "controls")[0] == 0  # the linear map is below the implicit model everywhere
+
+
+def test_a_run_with_one_number_a_seed_is_one_point():
+    content = {"curves": {"other/lstm": [[0.0]]}, "values": {"x/implicit_rnn_1": [1.0, 1.2], "x/lstm_1": [1.1, 1.3], "x/autoregression_1": [0.5, 0.5]}}
+    assert tables.standing_of(content, "x/{}_1", "baselines") == (1, 1)
+    assert tables.standing_of(content, "x/{}_1", "controls") == (0, 1)
 
 
 def test_figures_of_the_papers_that_speak_against_them():

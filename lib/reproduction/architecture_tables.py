@@ -167,32 +167,40 @@ def standing(
     return sum(min(row[k] for row in own) < min(row[k] for row in rivals) for k in range(points)), points
 
 
-# Task -> notebook whose committed run judges it, prefix of its curves, whether larger is better.
+# Task -> notebook whose committed run judges it, pattern of a model's curve or value, whether larger is better.
 COMPARISONS: dict[str, tuple[str, str, bool]] = {
-    "identity": ("ch5_identity", "", False),
-    "addition": ("ch5_arithmetic", "addition/", False),
-    "subtraction": ("ch5_arithmetic", "subtraction/", False),
-    "rolling average": ("ch5_rolling_average", "", False),
-    "rolling argmax": ("ch5_rolling_argmax", "", True),
+    "identity": ("ch5_identity", "{}", False),
+    "addition": ("ch5_arithmetic", "addition/{}", False),
+    "subtraction": ("ch5_arithmetic", "subtraction/{}", False),
+    "rolling average": ("ch5_rolling_average", "{}", False),
+    "rolling argmax": ("ch5_rolling_argmax", "{}", True),
+    "spiky series": ("ch5_spiky", "sd .5/{}", False),
+    "volatility": ("ch5_volatility", "mape_price_{}_2021", False),
 }
-IMPLICIT = ("implicit", "implicit_rnn")
-BASELINES = ("mlp", "mlp_10_9_9_10", "nalu", "lstm", "transformer", "transformer_sequential", "transformer_depthwise", "transformer_masked",
-             "transformer_unmasked", "transformer_no_pe")  # fmt: skip
-CONTROLS = ("linear", "mlp_bias_free", "mlp_skip")
+IMPLICIT = ("implicit", "implicit_rnn", "implicit_report")
+BASELINES = ("mlp", "mlp_10_9_9_10", "nalu", "lstm", "lstm_report", "transformer", "transformer_report", "transformer_sequential", "transformer_depthwise",
+             "transformer_masked", "transformer_unmasked", "transformer_no_pe", "transformer_decoder")  # fmt: skip
+CONTROLS = ("linear", "mlp_bias_free", "mlp_skip", "autoregression")
 
 
-def standing_of(content: Mapping[str, Any], prefix: str, group: str, *, higher: bool = False) -> tuple[int, int]:
+def standing_of(content: Mapping[str, Any], pattern: str, group: str, *, higher: bool = False) -> tuple[int, int]:
     """`standing` of the implicit models in a committed run.
 
     Args:
         content: a results file's content.
-        prefix: of the curves' names.
+        pattern: of the name of a model's curve, or of its value where a run records one number a seed.
         group: "baselines" for the papers' models, "controls" for the controls too.
         higher: whether larger values are better.
     """
-    names = BASELINES if group == "baselines" else BASELINES + CONTROLS
-    curves = {key.removeprefix(prefix): rows for key, rows in content["curves"].items() if key.startswith(prefix)}
-    return standing(curves, IMPLICIT, names, higher=higher)
+    others = BASELINES if group == "baselines" else BASELINES + CONTROLS
+    curves = {}
+    for name in (*IMPLICIT, *others):
+        key = pattern.format(name)
+        if key in content["curves"]:
+            curves[name] = content["curves"][key]
+        elif key in content["values"]:
+            curves[name] = [[value] for value in numbers(content["values"][key])]
+    return standing(curves, IMPLICIT, others, higher=higher)
 
 
 def own_figures_against(published) -> list[dict[str, str]]:

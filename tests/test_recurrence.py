@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -182,3 +184,21 @@ def test_threads_change_nothing(monkeypatch):
     monkeypatch.setattr(module, "WORK_PER_THREAD", 1)
     monkeypatch.setattr(module.torch, "get_num_threads", lambda: 3)
     assert torch.equal(model(S)[0], alone)
+
+
+def test_a_gradient_that_fades_out_of_range_is_zero_and_costs_nothing():
+    """Through 60 steps a gradient shrinks below the smallest float32: no relative tolerance can be met there."""
+    model = rnn(1, 8, 7, scale=0.2, dtype=torch.float32, tol=1e-6)
+    S = torch.randn(20, 60, 1, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotConverged)
+        (faded,) = torch.autograd.grad(model(S)[1].sum(), S)
+    double = ImplicitRNN(1, 8, 7, tol=1e-12, seed=0).double()
+    double.load_state_dict(model.state_dict())
+    exact_S = S.detach().double().requires_grad_()
+    (exact,) = torch.autograd.grad(double(exact_S)[1].sum(), exact_S)
+    size = exact.abs().amax(dim=(0, 2))
+    assert size[0] < 1e-40 < 1e-3 < size[-1]
+    held = size > 1e-25
+    torch.testing.assert_close(faded[:, held].double(), exact[:, held], rtol=1e-3, atol=1e-27)
+    assert not faded[:, size < 1e-32].any()

@@ -9,7 +9,7 @@ With g_t = dL/dh_t in total, d_t = phi'(z_t) and v_t the adjoint state,
 and the gradients of the matrices are single products over all steps: dA = sum v_t x_t', dB = sum v_t u_t', dC = sum g_t x_t',
 dD = sum g_t u_t'. A block of samples goes through all steps inside the cache; equilibria and adjoints are the Gauss-Seidel sweeps of
 `gauss_seidel.py`, warm-started from the step before in the forward direction. Every lane is frozen by its own test, so that a sequence
-does not depend on the others of its batch.
+does not depend on the others of its batch. Entries of g_t and of C' g_t below 1e-29 (1e-290 in double precision) count as 0.
 
 Arrays are feature-major: column t N' + s is step t of sample s, N' the batch rounded up to whole registers.
 
@@ -238,6 +238,8 @@ def sequence_backward(
     X_, G_, V_ = address(X), address(G), address(V)
     stride_x, stride_g, stride_v = X.shape[1], G.shape[1], V.shape[1]
     one, zero = spread(v, 1.0), spread(v, 0.0)
+    # Through time a gradient may fade out of the format's range, where no relative tolerance can be met: below this it is 0
+    floor = spread(v, 1e-290 if A.itemsize == 8 else 1e-29)
     for at in range(first, last, samples):
         clear(carry, h_pad * samples)
         clear(gain, n_pad * samples)
@@ -246,6 +248,7 @@ def sequence_backward(
             for row in range(h):
                 for lane in range(0, samples, n_lanes):
                     total = load(G_, row * stride_g + here + lane) + load(carry, row * samples + lane)
+                    total = where_positive(floor - absolute(total), zero, total)
                     store(g, row * samples + lane, total)
                     store(G_, row * stride_g + here + lane, total)
             for row in range(n):
@@ -261,6 +264,9 @@ def sequence_backward(
                         slope_here = state * (one - state)
                     store(gain, row * samples + lane, slope_here / (one - slope_here * a))
             _multiply(Ct, n_pad, h, g, zeros, rhs, width, samples)
+            for position in range(0, n * samples, n_lanes):
+                value = load(rhs, position)
+                store(rhs, position, where_positive(floor - absolute(value), zero, value))
             clear(v, n_pad * samples)
             clear(step, n_pad * samples)
             _settle(panel, corner, v, rhs, step, gain, True, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out,

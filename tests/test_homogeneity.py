@@ -1,0 +1,68 @@
+"""What the page on homogeneity says of the papers' tasks: their degree, and the linear maps that solve them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_gen.functions import addition, identity, subtraction
+from data_gen.rolling import rolling_argmax, rolling_average
+from implicit_models.layers import ImplicitModel, ImplicitRNN
+from reproduction.baselines.mlp import MLP
+from reproduction.baselines.transformer import DepthwiseEncoder
+
+
+def fitted(data):
+    """Least-squares D and its largest error on the training set."""
+    u, y = data.u_train.astype(float), data.y_train.astype(float)
+    solution = np.linalg.lstsq(u, y, rcond=None)[0].T
+    return solution, np.abs(u @ solution.T - y).max()
+
+
+def test_a_linear_map_solves_the_tasks_of_degree_one():
+    solution, error = fitted(identity(500, 1, shifts=[0], seed=1))
+    assert error < 1e-5 and np.allclose(solution, np.eye(10), atol=1e-6)
+    for generate, entries in ((addition, {0, 1, 2}), (subtraction, {-1, 0, 1})):
+        solution, error = fitted(generate(500, 1, t=[2.0], seed=1))
+        assert error < 1e-4 and set(np.round(solution[0]).astype(int)) <= entries and np.abs(solution - np.round(solution)).max() < 1e-5
+    solution, error = fitted(rolling_average(500, 1, shifts=[0.0], seed=1))
+    assert error < 1e-5 and np.allclose(solution, np.tril(np.ones((10, 10))) / np.arange(1, 11)[:, None], atol=1e-5)
+
+
+def test_identity_scores_solve_the_argmax():
+    data = rolling_argmax(500, 1, scales=[1.0], seed=1)
+    assert (data.u_train.argmax(axis=1) == data.y_train[:, -1]).all()
+
+
+@given(st.integers(0, 500), st.floats(1e-2, 1e3))
+@settings(max_examples=20, deadline=None)
+def test_models_without_biases_have_degree_one(seed, t):
+    generator = torch.Generator().manual_seed(seed)
+    u, sequences = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 3), (4, 5, 1)))
+    for model, inputs in ((ImplicitModel(3, 2, 5, seed=seed, tol=1e-13), u), (MLP((3, 5, 5, 2), bias=False, seed=seed), u),
+                          (ImplicitRNN(1, 3, 5, seed=seed, tol=1e-13), sequences)):
+        model = model.double()
+        outputs = [model(scale * inputs) for scale in (1.0, t)]
+        near, far = (o[0] if isinstance(o, tuple) else o for o in outputs)
+        assert torch.allclose(far, t * near, rtol=1e-6, atol=1e-9 * t)
+
+
+@pytest.mark.parametrize("model", [ImplicitModel(10, 10, 5, bias=True, seed=0), ImplicitModel(10, 10, 5, activation="tanh", skip=False, seed=0),
+                                   MLP((10, 5, 10), seed=0), DepthwiseEncoder(10, seed=0).eval()])
+def test_biases_saturation_and_normalisation_break_it(model):
+    if isinstance(model, ImplicitModel) and model.b is not None:
+        with torch.no_grad():
+            model.b.fill_(0.3)
+    u = torch.randn(20, 10, generator=torch.Generator().manual_seed(0))
+    near, far = model(u), model(1000 * u)
+    assert (far - 1000 * near).norm() > 0.01 * (1000 * near).norm()
+
+
+def test_an_absolute_tolerance_lets_small_inputs_pass_after_one_step():
+    model = ImplicitModel(3, 2, 5, seed=0, solver="picard", tol=1e-3, tol_mode="absolute")
+    u = 1e-6 * torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    result = model.equilibrium(u)
+    assert result.converged.all() and torch.allclose(result.x, torch.relu(u @ model.B.T), rtol=1e-5)
+    exact = ImplicitModel.from_matrices(model.A, model.B, model.C).equilibrium(u).x
+    assert (result.x - exact).norm() > 0.01 * exact.norm()

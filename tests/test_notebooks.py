@@ -269,6 +269,13 @@ def check_attacks(values, curves):
     assert values["figure_4_5_samples"] > 0 and values["figure_4_7_samples"] == 0 and set(curves) >= {"table/fashion_mnist", "examples/figure_4_5/fashion_mnist"}
 
 
+def check_wellposedness(values, curves):
+    assert values["triangular_criterion_errors"] == values["block_upper"] == values["composition_cascade"] == [0]
+    assert values["share_states"] == 3 and len(curves["shares"]["PF"]) == len(values["share_scales"])
+    assert values["triangular_posed"][0] <= 20  # the number of random models given
+    assert values["jump_solutions_whole"] == [1] and values["jump_solutions_x_2"] == [2]
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -294,6 +301,7 @@ SMOKE = {
     "ch4_robust_training": ([("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")], check_robust_training),
     "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
     "ch4_attacks": ([("seeds", "[7]"), ("datasets", '["fashion_mnist"]'), ("shares", "[1.0, 10.0]"), ("eps", "[0.032]"), ("counts", "[15]")], check_attacks),
+    "ch2_wellposedness": ([("seeds", "[7]"), ("count", "20"), ("n", "3")], check_wellposedness),
 }
 
 

@@ -252,11 +252,10 @@ def states(
     Source: SIM paper, section 3; Tsai thesis (2024), section 3.1.
     """
     from implicit_models.model import ImplicitModel
-    from implicit_models.recurrent import ImplicitRNN
 
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
-    if isinstance(network, ImplicitRNN):
+    if isinstance(network, ImplicitModel) and hasattr(network, "hidden_size"):
         raise TypeError("an ImplicitRNN has a state per time step: call its cell, an ImplicitModel, on the inputs of the steps")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a positive int, got {batch_size!r}")

@@ -82,7 +82,7 @@ def cost_figure(content: Mapping[str, Any]):
     reference = float(np.median(content["values"]["seconds_mlp"]))
     time.axhline(reference, label="MLP 50-10-10-1", **{k: v for k, v in _style("mlp").items() if k != "marker"})
     time.set(xlabel="mean iterations in training, relative tolerance", ylabel="CPU seconds an epoch", yscale="log")
-    time.set_title("time of an epoch, κ from 0.3 to 0.95", fontsize="medium")
+    time.set_title("time of an epoch, norm balls from small to large", fontsize="medium")
     legend_below(time)
     return figure
 

@@ -53,14 +53,16 @@ def scores(forecast: Float[np.ndarray, " N"], variance: Float[np.ndarray, " N"])
     relative = np.abs(f - v) / v
     # np.maximum keeps NaN.
     ratio = v / np.maximum(f, ZERO_VARIANCE)
+    with np.errstate(divide="ignore"):  # an infinite forecast
+        error = np.log(ratio)
     log = np.log(v)
     spread = np.sum((log - log.mean()) ** 2)
     return {
         "mape": float(relative.mean()),
         "median_ape": float(np.median(relative)),
         "rmse": float(np.sqrt(np.mean((forecast - variance) ** 2))),
-        "qlike": float(np.mean(ratio - np.log(ratio) - 1)),
-        "log_r2": float(1 - np.sum(np.log(ratio) ** 2) / spread) if spread > 0 else float("nan"),
+        "qlike": float(np.mean(ratio - error - 1)),
+        "log_r2": float(1 - np.sum(error**2) / spread) if spread > 0 else float("nan"),
         "not_positive": float(np.mean(forecast <= 0)),
         "mean_ratio": float(forecast.mean() / variance.mean()),
     }

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.claims import published_value
 from reproduction.figures import described
 from reproduction.plotting import STYLES, legend_below, style_of
 from reproduction.tasks.volatility import FORMS, LABELS, PAPER, YEAR
@@ -21,11 +20,12 @@ for _name, _style in {
     "neural_ode_bias_free": ("neural ODE, ReLU, no biases", 5, "X", "--"),
 }.items():
     STYLES.setdefault(_name, _style)
-PUBLISHED = {"transformer": "transformer", "lstm": "lstm", "linear": "linear", "mlp": "mlp", "implicit_rnn": "implicit"}
+# The row that the papers call ImplicitRNN is drawn once, with that model.
+PUBLISHED = ("transformer", "lstm", "linear", "mlp", "implicit_rnn")
 TABLE_CONTROLS = ("zero", "mean", "median", "least_mape_constant", "persistence", "price_regression", "har", "log_har", "log_har_scaled")
 FORM_LABELS = {
-    "price": "prices → variance\n(as the papers)", "price_mape": "the same,\nMAPE as loss", "price_sd": "prices →\nstandard deviation",
-    "difference": "differences →\nstandard deviation", "difference_mape": "the same,\nMAPE as loss",
+    "price": "prices →\nvariance\n(the papers)", "price_mape": "the same,\nrelative loss", "price_sd": "prices →\ndeviation",
+    "difference": "differences →\ndeviation", "difference_mape": "the same,\nrelative loss",
 }  # fmt: skip
 
 
@@ -55,6 +55,7 @@ def jump_figure(content: Mapping[str, Any]):
 def table_figure(content: Mapping[str, Any]):
     """MAPE of the papers' models in their form and of the controls, beside the published values."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     models = [name for name in (*PAPER, "mlp_bias_free", "neural_ode") if f"mape_price_{name}_train" in content["values"]]
     rows = [("price", name, LABELS[name]) for name in models] + [("control", name, CONTROL_LABELS[name]) for name in TABLE_CONTROLS]
@@ -67,7 +68,7 @@ def table_figure(content: Mapping[str, Any]):
             axes.plot([min(sample), max(sample)], [place + shift] * 2, color=colour, linewidth=2.2, alpha=0.5)
             axes.plot(np.median(sample), place + shift, marker, color=colour)
             if group == "price" and name in PUBLISHED:
-                value = published_value(f"ch5-t53-amc-{PUBLISHED[name]}")["train" if side == "train" else "test"]
+                value = float(content["values"][f"published_{name}_{side}"])
                 axes.plot(value, place + shift, marker, color=colour, markerfacecolor="white", markersize=7)
     for side, colour, marker, label in sides:
         axes.plot([], [], marker, color=colour, label=f"{label}, measured")
@@ -77,6 +78,9 @@ def table_figure(content: Mapping[str, Any]):
     axes.set_yticks(range(len(rows)), [label for _, _, label in rows])
     axes.invert_yaxis()
     axes.set(xscale="log", xlabel="MAPE (units of 1)")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_title(f"models in the papers' form, then controls ({described(content)})", fontsize="medium")
     axes.grid(axis="y", visible=False)
     legend_below(axes, columns=2)
@@ -112,14 +116,17 @@ def forms_figure(content: Mapping[str, Any]):
         axes.axhline(0, color="0.5", linewidth=0.8)
         axes.set(ylabel="log-R²", ylim=(floor, 1))
         axes.set_title("training years" if side == "train" else f"{YEAR} ({described(content)})", fontsize="medium")
-    panels[-1].set_xticks(range(len(forms)), [FORM_LABELS[form] for form in forms], fontsize="x-small")
-    legend_below(panels[-1], columns=3)
+    panels[-1].set_xticks(range(len(forms)), [FORM_LABELS[form] for form in forms])
+    panels[-1].set_xlim(-0.5, len(forms) - 0.5)
+    # Labels of three lines need more room above the legend than labels of one.
+    panels[-1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.3), ncols=3, borderaxespad=0, columnspacing=1.2)
     return figure
 
 
 def follow_figure(content: Mapping[str, Any], names: Sequence[str] = ("linear", "mlp_bias_free", "implicit")):
     """21-day means of forecast and truth from 2020 on, the first seed: prices above, differences below."""
     import matplotlib.pyplot as plt
+    from matplotlib.dates import ConciseDateFormatter
 
     seed = content["seeds"][0]
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 7.4), sharex=True, sharey=True, gridspec_kw={"hspace": 0.16})
@@ -140,7 +147,7 @@ def follow_figure(content: Mapping[str, Any], names: Sequence[str] = ("linear", 
         axes.set(yscale="log", ylabel="21-day mean ($²)", ylim=(low / 4, high * 3))
         axes.set_title({"price": "prices → variance, as the papers", "difference": "differences → standard deviation"}[form], fontsize="medium")
     panels[-1].set_xlabel(f"month (market of seed {seed}, {content['profile']} profile)")
-    panels[-1].tick_params(axis="x", rotation=30)
+    panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(panels[-1].xaxis.get_major_locator(), show_offset=False))
     legend_below(panels[-1], columns=2)
     return figure
 

@@ -46,7 +46,7 @@ Scores = dict[Any, dict[str, list[float]]]
 
 @dataclass
 class VolatilityStudy:
-    """What was measured; lists run over the seeds.
+    """What was measured; lists run over the seeds, those of sequential models over the first `sequence_seeds` of them.
 
     Args:
         seeds: of market, drawn samples, weights and shuffling.
@@ -109,19 +109,21 @@ def run_volatility(
         resume: keep trained models in the cache.
         real: bars on which persistence, log-HAR and the models of the form "difference" are scored too, as trained.
     """
-    study = VolatilityStudy(list(seeds))
+    study, sequential = VolatilityStudy(list(seeds)), list(seeds)[: task.settings(profile)["sequence_seeds"]]
     for seed in seeds:
         add_controls(study, task.data("price", seed, profile, n_train=n_train), seed, task.settings(profile)["stride"], real)
     for form in forms:
         with flushed_subnormals():
             study.studies[form] = run_study(
                 f"volatility-{form}", lambda seed: task.data(form, seed, profile, n_train=n_train),
-                lambda seed: task.models(form, seed, profile), seeds, epochs_scale=epochs_scale,
+                lambda seed: task.models(form, seed, profile, sequential=seed in sequential), seeds, epochs_scale=epochs_scale,
                 key_module=KEY_MODULE if resume else None,
             )  # fmt: skip
             for place, seed in enumerate(seeds):
                 data = task.data(form, seed, profile, n_train=n_train)
                 for name, models in study.studies[form].models.items():
+                    if place >= len(models):  # a sequential model
+                        continue
                     add_model(study, form, name, models[place], data, seed)
                     if real is not None and form == "difference":
                         add_real(study, f"{form}/{name}", models[place], data, real)

@@ -45,7 +45,7 @@ def test_roles_of_the_pages_name_recorded_values(measured):
     """Every key that a page quotes is held by the committed run, where there is one."""
     import re
 
-    for page in sorted((ROOT / "book").glob("*.md")):
+    for page in (*sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))):
         for notebook, key in re.findall(r"\{measured\}`([^:`]+):([^`]+)`", page.read_text()):
             measured.quoted(notebook, key)
         for identifier in re.findall(r"\{verdict\}`([^`]+)`", page.read_text()):

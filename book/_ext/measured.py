@@ -92,7 +92,8 @@ class VerdictRole(SphinxRole):
         except (KeyError, FileNotFoundError, ValueError) as error:
             logger.warning("verdict: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []
-        link = nodes.reference(self.text, text, refuri=f"scoreboard.html#{self.text}", classes=["verdict", text.replace(" ", "-")])
+        up = "../" * self.env.docname.count("/")
+        link = nodes.reference(self.text, text, refuri=f"{up}scoreboard.html#{self.text}", classes=["verdict", text.replace(" ", "-")])
         return [link], []
 
 

@@ -93,8 +93,8 @@ class VerdictRole(SphinxRole):
             logger.warning("verdict: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []
         up = "../" * self.env.docname.count("/")
-        link = nodes.reference(self.text, text, refuri=f"{up}scoreboard.html#{self.text}", classes=["verdict", text.replace(" ", "-")])
-        return [link], []
+        target = f"{up}scoreboard.html#{self.text}"
+        return [nodes.reference(self.text, text, refuri=target, classes=["verdict", text.replace(" ", "-")])], []
 
 
 class Drawn(SphinxDirective):

@@ -28,7 +28,8 @@ UNCOUNTED: tuple[Architecture, ...] = (
         "four sizes for a model that has two (d_model, feed-forward width): both taken as 10",
     ),
     Architecture(
-        "rolling argmax", "encoder-decoder, masked", "2 heads, width 10", TABLE_4, None, lambda: EncoderDecoder(10, 2, width=10, expand=1, causal=True),
+        "rolling argmax", "encoder-decoder, masked", "2 heads, width 10", TABLE_4, None,
+        lambda: EncoderDecoder(10, 2, width=10, expand=1, causal=True),
         "the mask has no weights: masked, unmasked and without positions are one count",
     ),
     Architecture(
@@ -37,7 +38,9 @@ UNCOUNTED: tuple[Architecture, ...] = (
         "10 heads in the report: the count does not tell them apart",
     ),
     Architecture("spiky", "LSTM", "1-20-20-1", TABLE_4, None, lambda: SequenceLSTM(20, 1, seed=0)),
-    Architecture("spiky", "implicitRNN", "n = 20, p = 21, q = 20, head 20-1", TABLE_4, None, lambda: SequenceImplicitRNN(20, 20, 1, seed=0)),
+    Architecture(
+        "spiky", "implicitRNN", "n = 20, p = 21, q = 20, head 20-1", TABLE_4, None, lambda: SequenceImplicitRNN(20, 20, 1, seed=0)
+    ),
     Architecture("volatility", "linear regression", "60-1", TABLE_4, None, lambda: Linear(60, 1, bias=True, seed=0)),
     Architecture(
         "volatility", "sequential encoder", "1 head, width 2048, head 60-1", TABLE_4, None, lambda: SequentialEncoder(60),
@@ -110,8 +113,9 @@ def moments(seed: int = 0, n: int = 3_000) -> dict[str, dict[str, float]]:
     for task, (data, key) in made.items():
         train, test = data.u_train.astype(float), data.test[key][0].astype(float)
         table[task] = {
-            "shift": float(key), "train_mean": float(train.mean()), "train_sd": float(train.std()), "test_mean": float(test.mean()),
-            "test_sd": float(test.std()), "mean_moved": float(test.mean() - train.mean()), "sd_moved": float(test.std() - train.std()),
+            "shift": float(key), "train_mean": float(train.mean()), "train_sd": float(train.std()),
+            "test_mean": float(test.mean()), "test_sd": float(test.std()),
+            "mean_moved": float(test.mean() - train.mean()), "sd_moved": float(test.std() - train.std()),
             "train_min": float(train.min()), "train_max": float(train.max()),
         }
     return table
@@ -178,8 +182,9 @@ COMPARISONS: dict[str, tuple[str, str, bool]] = {
     "volatility": ("ch5_volatility", "mape_price_{}_2021", False),
 }
 IMPLICIT = ("implicit", "implicit_rnn", "implicit_report")
-BASELINES = ("mlp", "mlp_10_9_9_10", "nalu", "lstm", "lstm_report", "transformer", "transformer_report", "transformer_sequential", "transformer_depthwise",
-             "transformer_masked", "transformer_unmasked", "transformer_no_pe", "transformer_decoder")  # fmt: skip
+BASELINES = ("mlp", "mlp_10_9_9_10", "nalu", "lstm", "lstm_report", "transformer", "transformer_report",
+             "transformer_sequential", "transformer_depthwise", "transformer_masked", "transformer_unmasked",
+             "transformer_no_pe", "transformer_decoder")  # fmt: skip
 CONTROLS = ("linear", "mlp_bias_free", "mlp_skip", "autoregression")
 
 
@@ -214,9 +219,11 @@ def own_figures_against(published) -> list[dict[str, str]]:
     worse = published("ch5-quake-time-depth-k9")
     found = []
     if loss["000 implicit"] > loss["000 MLP"]:
-        found.append({"where": "report: earthquake, in distribution", "implicit": f"{loss['000 implicit']:g}", "baseline": f"{loss['000 MLP']:g}"})
+        found.append({"where": "report: earthquake, in distribution", "implicit": f"{loss['000 implicit']:g}",
+                      "baseline": f"{loss['000 MLP']:g}"})
     if implicit["train"] > lstm["train"]:
-        found.append({"where": "Table 5.3: spiky series, training", "implicit": f"{implicit['train']:g}", "baseline": f"{lstm['train']:g} (LSTM)"})
+        found.append({"where": "Table 5.3: spiky series, training", "implicit": f"{implicit['train']:g}",
+                      "baseline": f"{lstm['train']:g} (LSTM)"})
     for name, value in worse.items():
         if value > 0:
             found.append({"where": f"earthquake at k = 9: {name}", "implicit": f"{value:g} worse", "baseline": "0"})
@@ -242,6 +249,7 @@ def search_table(search: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         fixed = min((value for value, other in points if other.get("lr") == 0.01), default=math.nan)
         table[name] = {
             "best setting": ", ".join(f"{key} {value:g}" for key, value in setting.items()), "best lr": setting.get("lr"),
-            "validation error": f"{error:.3g}", "error at lr .01 / best": f"{fixed / error:.3g}" if error else "nan", "points": len(points),
+            "validation error": f"{error:.3g}", "error at lr .01 / best": f"{fixed / error:.3g}" if error else "nan",
+            "points": len(points),
         }
     return table

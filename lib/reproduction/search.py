@@ -38,7 +38,8 @@ SEQUENCE_EPOCHS = 40
 N_SEQUENCES = 2_000
 RECIPES = {"lr": (0.003, 0.01, 0.03), "batch_size": (100, 500)}
 KAPPAS = (0.5, 0.95)
-# Task -> inputs, outputs, states of the implicit model, hidden sizes of the MLP, states and hidden size of the implicitRNN, LSTM size.
+# Task -> inputs p, outputs q, states n of the implicit model, hidden layers of the MLP, states and hidden size of the
+# implicitRNN, hidden size of the LSTM.
 SIZES: dict[str, dict[str, Any]] = {
     "identity": {"p": 10, "q": 10, "n": 4, "mlp": (10,)},
     "addition": {"p": 50, "q": 1, "n": 20, "mlp": (10, 10)},
@@ -134,7 +135,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", default=str(RESULTS / "search.json"))
     options = parser.parse_args(arguments)
     path = Path(options.json)
-    parameters = {"seed": options.seed, "folds": FOLDS, "epochs": EPOCHS, "n_train": N_TRAIN, "sequence_epochs": SEQUENCE_EPOCHS, "n_sequences": N_SEQUENCES}
+    parameters = {"seed": options.seed, "folds": FOLDS, "epochs": EPOCHS, "n_train": N_TRAIN,
+                  "sequence_epochs": SEQUENCE_EPOCHS, "n_sequences": N_SEQUENCES}
     key = content_key(modules=["reproduction.search"], parameters=parameters, data={}, lock=None)
     content = load(path)
     if content is not None and "points" not in content:
@@ -156,8 +158,10 @@ def main(arguments: list[str] | None = None) -> int:
         start, cpu = time.perf_counter(), time.process_time()
         errors = cross_validate(u, y, build, recipe, options.seed)
         fresh += 1
-        content["points"].append({"task": task, "model": model, "setting": setting, "cpu_seconds": round(time.process_time() - cpu, 2),
-                                  "seconds": round(time.perf_counter() - start, 2), "errors": [str(e) if not np.isfinite(e) else e for e in errors]})
+        content["points"].append({
+            "task": task, "model": model, "setting": setting, "errors": [str(e) if not np.isfinite(e) else e for e in errors],
+            "cpu_seconds": round(time.process_time() - cpu, 2), "seconds": round(time.perf_counter() - start, 2),
+        })
         spent = {name: sum(point[name] for point in content["points"]) for name in ("seconds", "cpu_seconds")}
         content["provenance"] = provenance({"code_key": key, "data_key": "{}"}, **spent)
         save(path, content)

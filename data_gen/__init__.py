@@ -21,13 +21,14 @@ _HOME = {
     "rolling_average": "data_gen.rolling",
     "rolling_argmax": "data_gen.rolling",
     "spiky": "data_gen.spiky",
+    "volatility": "data_gen.volatility",
 }
 
 __all__ = sorted(_HOME)
 
 
 class _Package(ModuleType):
-    """`newsgroups` and `spiky` are functions and modules; an import of the module would put it in the function's place."""
+    """`newsgroups`, `spiky` and `volatility` are functions and modules; an import of the module would put it in the function's place."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

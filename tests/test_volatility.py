@@ -116,3 +116,9 @@ def test_draw_of_samples_is_seeded_and_in_order(bars):
 def test_bad_options_are_named(bars, options, message):
     with pytest.raises(ValueError, match=message):
         volatility(bars, seed=0, **options)
+
+
+def test_the_package_names_the_function():
+    import data_gen
+
+    assert data_gen.volatility is volatility and "volatility" in data_gen.__all__

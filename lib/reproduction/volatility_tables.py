@@ -21,7 +21,10 @@ from reproduction.results import Results, summary
 from reproduction.tasks import volatility as task
 from reproduction.volatility_study import CONTROL_LABELS, EDGES, SIDES, VolatilityStudy
 
-SHOWN = ("mape", "median_ape", "log_r2", "qlike", "rmse", "not_positive", "mean_ratio")
+# The scores that a reader needs first, and the others.
+SHOWN = ("mape", "log_r2", "mean_ratio")
+OTHERS = ("median_ape", "qlike", "rmse", "not_positive")
+SHORT = {"price": "measured", "raw": "unscaled", "price_mape": "MAPE as loss"}
 FACT_PERIODS = {"late 2021": ("2021-10-01", "2021-12-31"), "2018": ("2018-01-01", "2018-12-31"), "late 2020": ("2020-07-01", "2020-12-31")}
 # Every fourth session is enough for a line that averages over 21 of them.
 THINNED = 4
@@ -67,7 +70,13 @@ def record_study(results: Results, study: VolatilityStudy) -> None:
 
 
 def score_table(study: VolatilityStudy, group: str, shown: Sequence[str] = SHOWN):
-    """Scores of one form, or of the controls, train / 2021: a DataFrame of texts. Forms carry the forecasts 0 and training mean too."""
+    """Scores of one form, or of the controls, in training and in 2021: a DataFrame of texts.
+
+    Args:
+        study: what was measured.
+        group: key of `FORMS`, or "control"; a form's table holds the forecasts 0, training mean and log-HAR too.
+        shown: names of scores.
+    """
     import pandas as pd
 
     labels = CONTROL_LABELS if group == "control" else task.LABELS
@@ -76,7 +85,7 @@ def score_table(study: VolatilityStudy, group: str, shown: Sequence[str] = SHOWN
         rows |= {f"control: {CONTROL_LABELS[name]}": study.scores["control"][name] for name in ("zero", "mean", "log_har")}
     return pd.DataFrame({
         label: {
-            f"{SCORE_LABELS[score]}, {'training' if side == 'train' else side}": summary(sides[side][score], 2)
+            f"{SCORE_LABELS[score]}, {_side(side)}": summary(sides[side][score], 2)
             for score in shown for side in SIDES
         }
         for label, sides in rows.items()
@@ -160,19 +169,14 @@ def published_table(study: VolatilityStudy, published: Mapping[str, Mapping[str,
 
     rows = {}
     for name in task.PAPER:
-        row = {"published training": f"{published[name]['train']:g}", f"published {task.YEAR}": f"{published[name]['test']:g}"}
-        for form in ("price", "raw", "price_mape"):
+        row = {"published, training": f"{published[name]['train']:g}", f"published, {task.YEAR}": f"{published[name]['test']:g}"}
+        for form, label in SHORT.items():
             sides = study.scores.get(form, {}).get(name)
-            for side in SIDES:
-                label = f"{task.FORMS[form].label}, {'training' if side == 'train' else side}"
-                row[label] = "" if sides is None else summary(sides[side]["mape"], 2)
+            row |= {f"{label}, {_side(side)}": "" if sides is None else summary(sides[side]["mape"], 2) for side in SIDES}
         rows[task.LABELS[name]] = row
     for name in ("zero", "mean"):
         sides = study.scores["control"][name]
-        label = task.FORMS["price"].label
-        rows[f"control: {CONTROL_LABELS[name]}"] = {
-            f"{label}, {'training' if side == 'train' else side}": summary(sides[side]["mape"], 2) for side in SIDES
-        }
+        rows[f"control: {CONTROL_LABELS[name]}"] = {f"{SHORT['price']}, {_side(side)}": summary(sides[side]["mape"], 2) for side in SIDES}
     return pd.DataFrame(rows).T.fillna("")
 
 
@@ -278,3 +282,7 @@ def homogeneity_table(results: Results, study: VolatilityStudy, profile: str, fa
         results.record(f"homogeneity_{name}", values)
     return pd.DataFrame({task.LABELS[name]: {f"mean |y({factor:g}u) − {factor:g}y(u)| / mean |{factor:g}y(u)|": summary(values, 2)}
                          for name, values in rows.items()}).T  # fmt: skip
+
+
+def _side(side: Any) -> str:
+    return "training" if side == "train" else str(side)

@@ -177,9 +177,9 @@ def check_bars(
     repeated = np.diff(position, prepend=-1) == 0
     found["duplicates"] = rows[repeated]
     stacked = np.stack([values[name] for name in (*PRICES, "volume")])
+    pairs = [(stacked[:, rows[k - 1]], stacked[:, rows[k]]) for k in np.flatnonzero(repeated)]
     unequal = repeated.copy()
-    unequal[1:] &= ~np.array([np.array_equal(stacked[:, a], stacked[:, b], equal_nan=True) for a, b in zip(rows[:-1], rows[1:])], bool) \
-        if repeated.any() else False
+    unequal[repeated] = [not np.array_equal(a, b, equal_nan=True) for a, b in pairs]
     prices = stacked[:-1]
     bad = ~(np.isfinite(prices) & (prices > 0)).all(axis=0) | (values["volume"] < 0)
     found["non_positive"] = rows[bad[rows]]

@@ -64,7 +64,9 @@ def test_records_hold_what_figures_and_claims_read(results):
 
 def test_tables_and_figures(study, results):
     assert "control: 0" in volatility_tables.score_table(study, "price").index
-    assert volatility_tables.published_table(study, volatility_tables.published_values()).loc["MLP", "published, 2021"] == "2.87"
+    table = volatility_tables.published_table(study, volatility_tables.published_values())
+    assert table.loc[("2021", "MLP"), "published"] == "2.87" and table.loc[("training", "control: 0"), "measured"] == "1"
+    assert table.loc[("2021", "MLP"), "unscaled"] == ""
     assert len(volatility_tables.real_table(study)) == 2 + len(task.FORMS["difference"].models)
     import matplotlib.pyplot as plt
 

@@ -4,9 +4,9 @@ Table 5.3 of the thesis, AMC columns. A form is what goes in, what comes out, th
 keep silent on the others. In the form `difference` the target is a function of degree one of the input, and models without biases are
 too. Sizes are those of the extrapolation paper, Table 4; inputs are 59 wide where they are differences.
 
-Batches of 250 (100 in the quick profile) and Adam with a cosine from .003 to zero: the papers give neither. The implicitRNN starts at .001, since from .003 it
-spends its first epoch recovering from states that sixty steps have blown up; the transformer at .01, since its cost allows one epoch,
-in which it has but one number to learn.
+Batches of 250 (100 in the quick profile) and Adam with a cosine from .003 to zero: the papers give neither. The implicitRNN
+starts at .001: sixty steps blow its states up early in training, and from .003 it takes longer to recover. The transformer starts
+at .01, since its cost allows one epoch, in which it has but one number to learn.
 """
 
 from __future__ import annotations

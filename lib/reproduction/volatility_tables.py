@@ -196,6 +196,8 @@ def record_claims(results: Results, study: VolatilityStudy, published: Mapping[s
     for name in ("implicit", "implicit_rnn"):
         results.record(f"best_baseline_over_{name}", [min(test[b][k] for b in baselines) / test[name][k] for k in seeds])
         results.record(f"best_baseline_over_{name}_train", [min(train[b][k] for b in baselines) / train[name][k] for k in seeds])
+    free = study.score("price", "mlp_bias_free", task.YEAR, "mape")
+    results.record("mlp_bias_free_over_implicit", [free[k] / test["implicit"][k] for k in seeds])
     order = [" < ".join(sorted(PUBLISHED_ORDER, key=lambda name: test[name][k])) for k in seeds]
     results.record("order_in_2021", "; ".join(order))
     results.record("order_as_published", [float(o == " < ".join(PUBLISHED_ORDER)) for o in order])

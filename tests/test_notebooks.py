@@ -276,6 +276,66 @@ def check_wellposedness(values, curves):
     assert values["jump_solutions_whole"] == [1] and values["jump_solutions_x_2"] == [2]
 
 
+def check_feedback(values, curves):
+    assert values["feedback_entries_of_3"] == 6 and values["feedback_is_lower_triangle"] is True
+    assert [values[f"{name}_weights_full"] for name in ("addition", "argmax", "average")] == [1470, 2116, 1764]
+    assert [values[f"{name}_weights_strict_upper"] for name in ("addition", "argmax", "average")] == [1260, 1450, 1236]
+    # homogeneous with or without feedback: slope two on the arithmetic tasks
+    for name in ("addition", "subtraction"):
+        for variant in ("full", "strict_upper", "strict_upper_free", "strict_upper_matched", "linear"):
+            assert numbers(values[f"{name}_slope_{variant}"])[0] == pytest.approx(2, abs=0.15), (name, variant)
+        gain = numbers(values[f"{name}_strict_upper_far"])[0] / numbers(values[f"{name}_full_far"])[0]
+        assert numbers(values[f"{name}_gain_over_strict_upper"])[0] == pytest.approx(gain)
+        assert numbers(values[f"{name}_linear_far"])[0] < numbers(values[f"{name}_full_far"])[0]
+    assert 0 <= values["tasks_where_every_seed_helps"] <= values["tasks_where_feedback_helps"] <= 4
+    assert curves["argmax/keys"][0] == 1 and len(curves["average/full"][0]) == len(curves["average/keys"])
+
+
+def check_depth(values, curves):
+    assert values["tolerance"] == 3e-6 and set(curves) >= {"addition/absolute", "argmax/law", "training/argmax/full/iterations", "time/picard/seconds"}
+    for name in ("addition", "subtraction", "argmax"):
+        # scaling by a power of two is exact: to the last iteration; the growth is the law's; none under a relative tolerance
+        assert numbers(values[f"{name}_scaling_difference"]) == [0]
+        assert numbers(values[f"{name}_slope"])[0] == pytest.approx(numbers(values[f"{name}_predicted"])[0], rel=0.15)
+        assert numbers(values[f"{name}_slope"])[0] < numbers(values[f"{name}_bound"])[0]
+        assert numbers(values[f"{name}_growth"])[0] > 1.2 and numbers(values[f"{name}_growth_relative"])[0] == pytest.approx(1, abs=0.02)
+        assert numbers(values[f"{name}_untrained_growth"])[0] > 1.2
+    assert numbers(values["addition_strict_upper_iterations_farthest"])[0] <= 21 and numbers(values["argmax_strict_upper_iterations_farthest"])[0] <= 37
+    assert numbers(values["row_norm_largest"])[0] <= 0.951 and numbers(values["failed_epochs_float64"])[0] == 0
+    assert numbers(values["gradient_error_implicit_trained"])[0] < 1e-5 and numbers(values["gradient_error_difference_trained"])[0] < 1e-3
+    assert numbers(values["gradient_error_jfb_trained"])[0] > numbers(values["gradient_error_phantom_trained"])[0] > 1e-3
+    assert numbers(values["bytes_implicit"]) == [80] and values["bytes_explicit_4"] == 320 and numbers(values["memory_unrolled_over_implicit"])[0] > 4
+    assert len(numbers(curves["time/picard/seconds"][0])) == 2
+
+
+def check_architectures(values, curves):
+    assert values["printed_counts"] == 20 and values["printed_counts_right"] == 12
+    assert values["count_rolling_average_LSTM_1_100_100_1"] == 41_301 and values["explained_rolling_average_LSTM_1_100_100_1"] == 42_210
+    assert values["count_rolling_average_encoder_one_layer_2_heads"] == "cannot be built"
+    assert values["size_ratio_identity"] == pytest.approx(43_498 / 196) and values["tasks_of_similar_size"] == 3
+    assert values["tasks_that_follow_the_definition"] == 0 and values["mean_moved_rolling_average"] == pytest.approx(50, abs=1)
+    assert values["parameters_of_quoted_size"] == pytest.approx(2e22 / 1.8e12) and numbers(values["transformer_dropout"]) == [0.1]
+    assert values["own_figures_against"] == 4 and values["points_against_baselines"] >= 53
+
+
+def check_volatility(values, curves):
+    assert values["look_back"] == 60 and values["train_last"] == "2020-12-31" and values["test_first"] == "2021-01-04"
+    # zero scores one on both sides, the mean of training is right in training and far too low after the jump
+    assert numbers(values["mape_control_zero_train"]) == numbers(values["mape_of_zero"]) == [1.0]
+    assert numbers(values["mean_ratio_control_mean_train"])[0] == pytest.approx(1) and numbers(values["mean_ratio_control_mean_2021"])[0] < 0.15
+    assert 10 < numbers(values["jump_mean"])[0] < 500 and numbers(values["windows_without_movement"])[0] < 0.01
+    # no level in the differences: models without biases are exactly of degree one, the others are not
+    for name in ("mlp_bias_free", "implicit", "implicit_rnn", "neural_ode_bias_free"):
+        assert numbers(values[f"homogeneity_{name}"])[0] < 1e-6, name
+    assert numbers(values["homogeneity_lstm"])[0] > 0.1
+    assert numbers(values["log_r2_control_log_har_2021"])[0] > 0.5 > 0.3 > numbers(values["log_r2_price_implicit_2021"])[0]
+    assert numbers(values["log_r2_difference_mlp_bias_free_2021"])[0] > 0.3
+    assert values["transformer_spread_as_trained"] < 1e-12 < values["transformer_spread_norm_first"]
+    assert values["published_below_zero_forecast"] == 0 and "mape_raw_mlp_train" not in values
+    assert values["parameters_implicit"] == 6102 and values["parameters_implicit_rnn"] == 6047
+    assert set(curves) >= {"actual/7", "follow/difference/implicit", "calibration/price/linear/2021"}
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -302,6 +362,10 @@ SMOKE = {
     "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
     "ch4_attacks": ([("seeds", "[7]"), ("datasets", '["fashion_mnist"]'), ("shares", "[1.0, 10.0]"), ("eps", "[0.032]"), ("counts", "[15]")], check_attacks),
     "ch2_wellposedness": ([("seeds", "[7]"), ("count", "20"), ("n", "3")], check_wellposedness),
+    "ch5_feedback": ([("seeds", "[7]"), ("epochs_scale", "0.4"), ("far", "10.0")], check_feedback),
+    "ch5_depth": ([("seeds", "[7]"), ("epochs_scale", "0.3"), ("cap", "150"), ("kappas", "[0.4, 0.9]")], check_depth),
+    "ch5_architectures": ([("seeds", "[7]"), ("samples", "400"), ("flops", "2e22")], check_architectures),
+    "ch5_volatility": ([("seeds", "[7]"), ("forms", '["price", "difference"]'), ("n_train", "1200"), ("epochs_scale", "0.7")], check_volatility),
 }
 
 

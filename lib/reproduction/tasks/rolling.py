@@ -44,7 +44,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "scales": (1.0, 10.0, 100.0, 1e5),
         "epochs": 30,
         "recurrent_epochs": 20,
-        "transformer_epochs": 10,
+        "transformer_epochs": 7,
         "encoder_epochs": 5,
         "report_epochs": 6,
         "ode_epochs": 15,

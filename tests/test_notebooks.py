@@ -336,6 +336,40 @@ def check_volatility(values, curves):
     assert set(curves) >= {"actual/7", "follow/difference/implicit", "calibration/price/linear/2021"}
 
 
+def check_rolling_average(values, curves):
+    assert numbers(values["shifts"]) == [0.0, 40.0] and values["parameters_implicit"] == 1764 and values["parameters_lstm"] == 1531
+    # bounded outputs lose nearly the whole shift, squared; the skip and the linear map follow it
+    assert numbers(curves["lstm"][0])[1] > 500 and numbers(curves["transformer_report"][0])[1] > 500
+    assert numbers(curves["implicit"][0])[1] < 10 and numbers(curves["linear"][0])[1] < 0.01
+    assert values["count_LSTM_counted"] == 41_301 and values["count_LSTM_explained"] == 42_210 and values["count_implicit_counted"] == 44_100
+    assert abs(values["test_mean_shift_100"] - 103) < 0.1
+    assert abs(numbers(curves["mean_prediction/linear"][0])[1] - 43) < 0.5
+
+
+def check_rolling_argmax(values, curves):
+    assert numbers(values["scales"]) == [1.0, 1000.0] and values["long_length"] == 12
+    # homogeneous of degree one: no label changes with the scale; sigmoid gates, layer normalisation and biases change most or some
+    for name in ("implicit", "implicit_no_skip", "implicit_strict_upper", "implicit_rnn", "linear", "mlp_bias_free", "neural_ode_bias_free"):
+        assert numbers(values[f"changed_{name}_x100000"]) == [0], name
+    assert numbers(values["changed_lstm_x100000"])[0] > 0.3 and numbers(values["changed_mlp_x100000"])[0] > 0
+    assert abs(numbers(values["copy_accuracy"])[0] - 0.9) < 0.03 and numbers(values["recursion_difference"])[0] < 1e-4
+    assert numbers(curves["linear"][0])[1] > 0.5 and numbers(curves["lstm"][0])[1] < 0.3
+    assert [values[f"count_{name}"] for name in ("LSTM", "implicit", "implicitRNN", "decoder")] == [1872, 1849, 1870, 1920]
+
+
+def check_spiky(values, curves):
+    # the parts of the floor, the controls' order, and the map between the units
+    assert values["brief_epochs"] == 2 and len(curves["forecast/series"]) == 150 == len(curves["forecast/brief/lstm"])
+    floor, autoregression, persistence, constant = (numbers(values[f"sd .5/{name}"])[0] for name in ("floor", "autoregression", "persistence", "constant"))
+    assert 0 < floor < autoregression < persistence < constant < 2
+    for name in ("autoregression", "persistence", "constant", "lstm"):
+        assert abs(numbers(values[f"unit_{name}"])[0] / numbers(values[f"sd .5/{name}"])[0] / (numbers(values["unit_constant"])[0] / constant) - 1) < 1e-9
+    assert numbers(values["no noise/floor"])[0] < floor and values["count_heads_2"] == values["count_heads_10"] == 43_529
+    assert [values[f"parameters_{name}"] for name in ("implicit_rnn", "lstm", "transformer_decoder")] == [1661, 1861, 43_529]
+    assert abs(values["spike_maximum"] - 18.605) < 1e-3 and numbers(values["magnitude_constant"])[0] < 1e-9
+    assert numbers(curves["early/lstm"][0])[-1] < numbers(curves["early/lstm"][0])[0]
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -366,6 +400,9 @@ SMOKE = {
     "ch5_depth": ([("seeds", "[7]"), ("epochs_scale", "0.3"), ("cap", "150"), ("kappas", "[0.4, 0.9]")], check_depth),
     "ch5_architectures": ([("seeds", "[7]"), ("samples", "400"), ("flops", "2e22")], check_architectures),
     "ch5_volatility": ([("seeds", "[7]"), ("forms", '["price", "difference"]'), ("n_train", "1200"), ("epochs_scale", "0.7")], check_volatility),
+    "ch5_rolling_average": ([("seeds", "[7]"), ("shifts", "[0.0, 40.0]"), ("epochs_scale", "0.4")], check_rolling_average),
+    "ch5_rolling_argmax": ([("seeds", "[7]"), ("scales", "[1.0, 1000.0]"), ("epochs_scale", "0.4"), ("long_length", "12")], check_rolling_argmax),
+    "ch5_spiky": ([("seeds", "[7]"), ("variants", '["no noise"]'), ("epochs_scale", "0.4"), ("brief_epochs", "2"), ("drawn", "150")], check_spiky),
 }
 
 

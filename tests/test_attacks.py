@@ -56,6 +56,45 @@ def test_dense_attacks_of_a_linear_classifier_are_optimal(method):
     assert (found.changed[before > 0.35] == 3).all()
 
 
+@pytest.mark.parametrize("method", ["fgsm", "pgd", "sensitivity", "lp"])
+def test_dense_attacks_of_samples_at_the_edge_of_the_clip_range_are_optimal(method):
+    # one side of the box is cut off at an input of 0 or 1; the other side is as long as without a range
+    w, eps = np.array([1.0, -2.0, 0.5]), 0.2
+    U = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=(40, 3))
+    end = np.where(w > 0, np.maximum(U - eps, 0.0), np.minimum(U + eps, 1.0))
+    y = (U @ w < 0).astype(int)
+    found = attack(linear(w), U, y, eps, method, clip=(0, 1))
+    right = y == 0
+    np.testing.assert_array_equal(found.success[right], (end[right] @ w < 0))
+    if method in ("fgsm", "sensitivity"):
+        np.testing.assert_allclose(found.U_adv[right & (U @ w > 0)], end[right & (U @ w > 0)], atol=1e-15)
+
+
+def test_random_signs_go_to_the_ends_of_a_clipped_box():
+    U = np.array([[0.0, 0.5, 1.0, 0.1]] * 200)
+    found = attack(linear(np.ones(4), bias=9.0), U, np.zeros(200, int), 0.2, "random", clip=(0, 1), seed=3).U_adv
+    for j, ends in enumerate([(0.0, 0.2), (0.3, 0.7), (0.8, 1.0), (0.0, 0.3)]):
+        np.testing.assert_allclose(np.unique(found[:, j]), ends, atol=1e-15)
+
+
+@pytest.mark.parametrize("method", ["fgsm", "pgd", "random", "sensitivity", "lp"])
+def test_attacked_inputs_are_inside_any_clip_range_exactly(method):
+    rng = np.random.default_rng(0)
+    model = linear(np.array([1.0, -0.7, 0.4]))
+    for _ in range(10):
+        low, high = np.sort(rng.normal(size=2))
+        U = rng.uniform(low, high, size=(60, 3))
+        options = {"steps": 3, "restarts": 2} if method == "pgd" else {}
+        found = attack(model, U, (U @ np.array([1.0, -0.7, 0.4]) < 0).astype(int), 0.3, method, clip=(low, high), **options)
+        assert found.U_adv.min() >= low and found.U_adv.max() <= high
+
+
+def test_sets_are_checked_when_there_is_one_class_or_no_sample():
+    one = ImplicitModel.from_matrices(torch.zeros(1, 1), torch.zeros(1, 2), torch.zeros(1, 1), torch.ones(1, 2))
+    with pytest.raises(ValueError, match="eps must be a number that is not negative, got -5"):
+        attack(one, np.zeros((2, 2)), np.zeros(2, int), -5, "fgsm")
+
+
 @pytest.mark.parametrize("method, options", [("jsma", {}), ("jsma", {"pairs": True}), ("gradient", {}), ("label_gradient", {}), ("sensitivity", {}), ("lp", {})])
 def test_sparse_attacks_of_a_linear_classifier_take_the_largest_weights(method, options):
     w = np.array([1.0, -3.0, 0.5, 2.0])

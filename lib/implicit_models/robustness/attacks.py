@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from implicit_models.robustness import sparse_attacks
-from implicit_models.robustness.gradient_attacks import classifier, fgsm, input_gradient, logits, pgd
+from implicit_models.robustness.gradient_attacks import classifier, fgsm, input_gradient, logits, pgd, towards
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 
 METHODS = ("fgsm", "pgd", "jsma", "sensitivity", "gradient", "label_gradient", "lp", "random")
@@ -79,10 +79,10 @@ def attack(
         raise ValueError(f"label {y[wrong[0]]} of sample {wrong[0]} is not one of the {q} classes")
     U_adv = np.array(U)
     success, changed = np.zeros(len(U), dtype=bool), np.zeros(len(U), dtype=np.int64)
-    if not len(finite) or q == 1:
-        return Attack(U_adv, success, changed)
     start, labels = U[finite], y[finite]
     inputs = _sets(start, eps, method, k, clip, values)
+    if not len(finite) or q == 1:
+        return Attack(U_adv, success, changed)
     found = _run(model, start, labels, inputs, method, eps, k, clip, values, steps, restarts, sensitivity, seed, options)
     _verify(found, start, inputs, k, values)
     after = logits(network, found)
@@ -136,7 +136,7 @@ def _run(model, U, y, inputs, method, eps, k, clip, values, steps, restarts, sen
         raise TypeError(f"method {method!r} takes no argument {', '.join(sorted(options))}")
     if k is None:
         signs = rng.choice([-1.0, 1.0], U.shape) if method == "random" else np.sign(sparse_attacks.linear_direction(model, U, y))
-        return np.clip(U + inputs.radius * signs, inputs.lower, inputs.upper)
+        return towards(U, signs, inputs)
     score = sparse_attacks.scores(model, U, y, method, sensitivity=sensitivity, seed=seed)
     if values is not None:
         return sparse_attacks.perturb(U, score, k, values=values, seed=seed)

@@ -2,7 +2,7 @@
 
 Over |u - u0| <= radius, with the margin m(u) = max_{j != y} f_j(u) - f_y(u), which is positive once the sample is misclassified:
 
-    fgsm    u + radius * sign grad CE(f(u), y)
+    fgsm    the corner of the set to which sign grad CE(f(u), y) points: u + radius * sign, cut to the set
     pgd     u <- P(u + step radius * sign grad m(u)), from the sample itself, then from random points; the best point of all steps is kept
 
 The gradient of an implicit model is that of its equilibrium, by implicit differentiation.
@@ -16,6 +16,7 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
 
 BATCH = 1000  # samples in one forward pass
+TOL = 1e-10  # of equilibria on which a verdict rests
 
 
 def classifier(model: Any) -> nn.Module:
@@ -62,12 +64,13 @@ def evaluating(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def logits(network: nn.Module, U: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N q"]:
-    """Outputs in float64: those of a float64 copy of the network."""
-    exact = network if dtype_of(network) == torch.float64 else copy.deepcopy(network).double()
-    if isinstance(exact, ImplicitModel) and exact is not network:
-        from dataclasses import replace
-
-        exact.settings = replace(exact.settings, tol=min(exact.settings.tol, 1e-10), max_iter=max(exact.settings.max_iter, 2000))
+    """Outputs in float64: those of a float64 copy of the network, its equilibria solved to TOL."""
+    loose = [m for m in network.modules() if isinstance(m, ImplicitModel) and m.settings.tol > TOL]
+    exact = network if dtype_of(network) == torch.float64 and not loose else copy.deepcopy(network).double()
+    if exact is not network:
+        for module in exact.modules():
+            if isinstance(module, ImplicitModel):
+                module.settings = replace(module.settings, tol=min(module.settings.tol, TOL), max_iter=max(module.settings.max_iter, 2000))
     with torch.no_grad(), evaluating(exact):
         parts = [exact(torch.from_numpy(np.ascontiguousarray(U[i : i + BATCH]))).numpy() for i in range(0, len(U), BATCH)]
     return np.concatenate(parts) if parts else np.zeros((0, 0))
@@ -80,13 +83,20 @@ def margin(out: Float[Tensor, "N q"], y: Int[Tensor, " N"]) -> Float[Tensor, " N
 
 
 def fgsm(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inputs: Uncertainty) -> Float[np.ndarray, "N p"]:
-    """One step of size radius along the sign of the cross-entropy's gradient, cut to the set.
+    """One step along the sign of the cross-entropy's gradient, to the end of the set in every input.
+
+    For boxes around the samples this is u + radius * sign; of a box that is clipped on one side, the step ends where the box does.
 
     Args: U: samples; y: labels; inputs: the boxes around them.
     Source: Goodfellow, Shlens and Szegedy (2015).
     """
     gradient = input_gradient(model, U, y, "cross_entropy")
-    return np.clip(U + inputs.radius * np.sign(gradient), inputs.lower, inputs.upper)
+    return towards(U, np.sign(gradient), inputs)
+
+
+def towards(U: Float[np.ndarray, "N p"], signs: Float[np.ndarray, "N p"], inputs: Uncertainty) -> Float[np.ndarray, "N p"]:
+    """The upper end of the set where the sign is positive, its lower end where it is negative, the sample where it is 0."""
+    return np.where(signs > 0, inputs.upper, np.where(signs < 0, inputs.lower, U))
 
 
 def input_gradient(
@@ -153,7 +163,7 @@ def pgd(
     best, reached = np.array(U), np.full(len(U), -np.inf)
     with evaluating(network), torch.enable_grad():
         for path in range(restarts):
-            start = U if path == 0 else inputs.centre + inputs.radius * rng.uniform(-1, 1, U.shape)
+            start = U if path == 0 else np.clip(inputs.centre + inputs.radius * rng.uniform(-1, 1, U.shape), inputs.lower, inputs.upper)
             if path == 1 and starts is not None:
                 start = starts
             aim = None if targets is None or path == 0 else targets[:, (path - 1) % targets.shape[1]]

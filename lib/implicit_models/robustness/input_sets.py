@@ -5,7 +5,7 @@ Both are symmetric around their centre, so that a linear functional has
     sup v'(u - u0) = sigma'|v|  (box),        s_k(sigma . |v|), the sum of the k largest entries  (at most k coordinates).
 
 A radius may be zero, as that of a bias coordinate is. Clipping to a range of inputs, where it is asked for, shortens a box on one side:
-its centre then differs from the sample. Source: Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull).
+its centre then differs from the sample, and its ends are kept as they are, since centre -/+ radius need not give them back. Source: Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull).
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import scipy.sparse as sp
 import torch
 from jaxtyping import Float
 
+from implicit_models.robustness.products import row_product
+
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """A set for every sample: centre (N, p), radius (p,) or (N, p), card (None, or how many coordinates may move)."""
+    """A set for every sample: centre (N, p), radius (p,) or (N, p), card (None, or how many coordinates may move), ends (of clipped boxes)."""
 
     centre: Float[np.ndarray, "N p"]
     radius: Float[np.ndarray, "*N p"]
     card: int | None = None
+    ends: tuple[Float[np.ndarray, "N p"], Float[np.ndarray, "N p"]] | None = None
 
     @property
     def shared(self) -> bool:
@@ -34,16 +37,16 @@ class Uncertainty:
 
     @property
     def lower(self) -> Float[np.ndarray, "N p"]:
-        return self.centre - self.radius
+        return self.centre - self.radius if self.ends is None else self.ends[0]
 
     @property
     def upper(self) -> Float[np.ndarray, "N p"]:
-        return self.centre + self.radius
+        return self.centre + self.radius if self.ends is None else self.ends[1]
 
     def support(self, V: Any) -> Float[np.ndarray, "*N k"]:
         """sup of v'(u - centre) for every row v of V (k, p), dense or CSR: (k,) for a shared radius, else (N, k)."""
         if self.card is None:
-            return self.radius @ abs(V).T
+            return self.radius @ abs(V).T if self.shared else row_product(self.radius, abs(V))
         V = np.abs(V.toarray() if sp.issparse(V) else V)
         if self.shared:
             return _largest(V * self.radius, self.card)
@@ -56,10 +59,13 @@ class Uncertainty:
 
     def take(self, samples: Any) -> Uncertainty:
         """The sets of some samples."""
-        return Uncertainty(self.centre[samples], self.radius if self.shared else self.radius[samples], self.card)
+        ends = None if self.ends is None else tuple(end[samples] for end in self.ends)
+        return Uncertainty(self.centre[samples], self.radius if self.shared else self.radius[samples], self.card, ends)
 
     def contains(self, U: Float[np.ndarray, "N p"], slack: float = 0.0) -> np.ndarray:
         """(N,) whether each row of U lies in its set."""
+        if self.ends is not None:
+            return np.all((self.lower - slack <= U) & (self.upper + slack >= U), axis=1)
         moved = np.abs(U - self.centre)
         inside = np.all(moved <= self.radius + slack, axis=1)
         return inside if self.card is None else inside & ((moved > slack).sum(axis=1) <= self.card)
@@ -87,7 +93,10 @@ def uncertainty(
     Raises: ValueError naming the shape, value or sample that does not fit.
     Source: Tsai thesis (2024), (4.1), (4.2).
     """
-    U = np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
+    U = np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U)
+    if np.iscomplexobj(U) or np.iscomplexobj(sigma):
+        raise TypeError("U and sigma must be real numbers, got complex ones")
+    U = np.asarray(U, dtype=np.float64)
     if U.ndim != 2 or not U.shape[1]:
         raise ValueError(f"U must have shape (N, p), got {U.shape}")
     if (eps is None) == (sigma is None):
@@ -118,4 +127,5 @@ def uncertainty(
         i, j = (int(k) for k in outside[0])
         raise ValueError(f"sample {i} is outside the clip range {clip}: U[{i}, {j}] = {U[i, j]:.6g}")
     lower, upper = np.maximum(U - sigma, low), np.minimum(U + sigma, high)
-    return Uncertainty(0.5 * (lower + upper), 0.5 * (upper - lower))
+    centre = 0.5 * (lower + upper)
+    return Uncertainty(centre, np.maximum(upper - centre, centre - lower), None, (lower, upper))

@@ -21,12 +21,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from jaxtyping import Float
-from scipy.linalg import lu_factor, lu_solve
 from scipy.sparse.linalg import splu
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.matrices import scipy_csr
+from implicit_models.robustness.products import row_product
 from implicit_models.wellposed import Certificate, _aggregate, _block_norms, certificate
 
 Matrix = np.ndarray | sp.csr_array
@@ -78,11 +78,11 @@ class Problem:
 
     def pre_activation(self, X: Float[np.ndarray, "N n"], U: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N n"]:
         """A x + B u + b of every sample."""
-        return X @ self.A.T + U @ self.B.T + self.b
+        return row_product(X, self.A) + row_product(U, self.B, self.b)
 
     def output(self, X: Float[np.ndarray, "N n"], U: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N q"]:
         """C x + D u + d of every sample."""
-        return X @ self.C.T + U @ self.D.T + self.d
+        return row_product(X, self.C) + row_product(U, self.D, self.d)
 
     @cached_property
     def comparison(self) -> Matrix:
@@ -94,8 +94,9 @@ class Problem:
     def _factor(self) -> Callable[[np.ndarray], np.ndarray]:
         if sp.issparse(self.comparison):
             return splu((sp.eye_array(self.comparison.shape[0]) - self.comparison).tocsc()).solve
-        factor = lu_factor(np.eye(self.comparison.shape[0]) - self.comparison)
-        return lambda r: lu_solve(factor, r, check_finite=False)
+        # the inverse, and not its factors: products with it are the same for a sample in any batch
+        inverse = np.linalg.inv(np.eye(self.comparison.shape[0]) - self.comparison)
+        return lambda r: inverse @ r if r.ndim == 1 else row_product(np.ascontiguousarray(r.T), inverse).T
 
     def deviation(self, r: Float[np.ndarray, "*N n"]) -> Float[np.ndarray, "*N n"]:
         """e >= (I - M)^-1 r, verified: M e + r <= e holds in floating point with room for its rounding; infinite where it does not.
@@ -113,17 +114,18 @@ class Problem:
         eps = np.finfo(float).eps
         finite = np.isfinite(flat).all(axis=1)
         R = np.where(finite[:, None], flat, 0.0) * (1 + 8 * eps)
-        e = np.maximum(self._factor(R.T).T, 0.0)
-        ones = None
+        M, top = self.comparison, R.max(axis=1, initial=0.0)[:, None]
+        first, ones = np.maximum(self._factor(R.T).T, 0.0), np.maximum(self._factor(np.ones(R.shape[1])), 0.0)
+        e, open_ = np.full_like(first, np.inf), np.ones(len(R), bool)
+        e[top[:, 0] == 0], open_[top[:, 0] == 0] = 0.0, False
         for share in (1e-12, 1e-9, 1e-6):  # inflate by a share of (I - M)^-1 max r, strictly inside the cone, until the test holds
-            if ones is None:
-                ones = np.maximum(self._factor(np.ones(R.shape[1])), 0.0)
-            trial = e * (1 + share) + share * R.max(axis=1, initial=0.0)[:, None] * ones
-            slack = 4 * (R.shape[1] + 2) * eps * (trial @ abs(self.comparison).T + trial)
-            good = (trial @ self.comparison.T + R + slack <= trial).all(axis=1) | (R.max(axis=1, initial=0.0) == 0)
-            if good.all():
+            rows = np.flatnonzero(open_)
+            if not rows.size:
                 break
-        e = np.where(good[:, None], np.where(R.max(axis=1, initial=0.0)[:, None] == 0, 0.0, trial), np.inf)
+            trial = first[rows] * (1 + share) + share * top[rows] * ones
+            slack = 4 * (R.shape[1] + 2) * eps * (row_product(trial, abs(M)) + trial)
+            good = (row_product(trial, M) + R[rows] + slack <= trial).all(axis=1)
+            e[rows[good]], open_[rows[good]] = trial[good], False
         e[~finite] = np.nan
         return (e if unit[-1] + 1 == self.n else e[:, unit]).reshape(r.shape)
 
@@ -132,12 +134,12 @@ class Problem:
 
         A sample that is not finite has NaN, one whose solve fails an error as large as its residual makes it; the others are untouched.
         """
-        pre = U @ self.B.T + self.b
+        pre = row_product(U, self.B, self.b)
         state = solve_equilibrium(
             _torch(self.A), torch.from_numpy(np.ascontiguousarray(pre)), self.activation, tol=tol, max_iter=2000, on_failure="ignore"
         ).x.numpy()
-        residual = np.abs(self.activation(state @ self.A.T + pre) - state)
-        magnitude = np.abs(state) @ abs(self.A).T + np.abs(U) @ abs(self.B).T + np.abs(self.b) + np.abs(state)
+        residual = np.abs(self.activation(row_product(state, self.A) + pre) - state)
+        magnitude = row_product(np.abs(state), abs(self.A)) + row_product(np.abs(U), abs(self.B), np.abs(self.b)) + np.abs(state)
         return state, self.deviation(residual + 2 * (self.n + self.p) * np.finfo(float).eps * magnitude)
 
 

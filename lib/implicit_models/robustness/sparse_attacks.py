@@ -259,7 +259,7 @@ def _rounded(u: np.ndarray, inputs: Uncertainty, rooms: tuple[np.ndarray, np.nda
     """u cut to the set of sample i; of a set with a card only the largest moves, relative to their room, are kept."""
     u0, up, down = inputs.centre[i], rooms[0][i], rooms[1][i]
     if inputs.card is None:
-        return np.clip(u, u0 - down, u0 + up)
+        return np.clip(u, inputs.lower[i], inputs.upper[i])
     room = np.where(u > u0, up, down)
     moves = np.divide(np.abs(u - u0), room, out=np.zeros_like(u), where=room > 0)
     keep = np.argsort(-moves, kind="stable")[: inputs.card]

@@ -186,10 +186,12 @@ def benchmark(area: str) -> str:
         + "".join(f'<td data-label="{column}">{ratio[column]:.3g}</td>' for column in columns) + "</tr>"
         for name, ratio in content["ratios"].items()
     )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("case", *(f"times faster, {column}" for column in columns)))
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("case", *(f"ratio, {column}" for column in columns)))
     failed = [name.replace("_", " ") for name, good in content["checks"].items() if not good]
     checks = f"{len(content['checks']) - len(failed)} of {len(content['checks'])} checks hold"
     checks += f"; these fail: {'; '.join(failed)}." if failed else "."
+    if solved := content.get("certified"):
+        checks += " Rows that reached the certificate: " + "; ".join(f"{name} {share}" for name, share in solved.items()) + "."
     return (f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
             f"<p>{escape(checks)} {escape(machine(content['machine']))}</p>\n")
 

@@ -319,6 +319,38 @@ def test_functional_activation_is_detected(m):
     assert states(net, _inputs(m, 3), check=False).n_states == 4
 
 
+def test_an_offset_that_the_bias_balances_is_no_nonlinearity():
+    """Pre-activations of size 1 are sums of terms of size 1e4, and their rounding is that of the terms."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+    u = _inputs(40, 6) + 1e4
+    with torch.no_grad():
+        net[0].bias -= net[0].weight.sum(1) * 1e4
+    assert states(net, u).n_states == 8
+    with torch.no_grad():  # the same without a bias: the offsets of two inputs cancel
+        net[0].weight[:, 1] = -net[0].weight[:, 0]
+        net[0].weight[:, 2:] *= 1e-4
+        net[0].bias.zero_()
+    assert states(net, u).n_states == 8
+
+
+def test_a_nonlinearity_that_few_samples_meet_is_found():
+    class Rare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.relu, self.c = nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)
+
+        def forward(self, u):
+            return self.c(self.relu(self.a(u))) + 100 * (u[:, :2] - 3).clamp(min=0)
+
+    torch.manual_seed(0)
+    u = _inputs(300, 3).clamp(-1, 1)
+    assert states(Rare().double(), u, batch_size=64).n_states == 4
+    u[290, 0] = 50.0
+    with pytest.raises(ValueError, match="the output is not an affine function"):
+        states(Rare().double(), u, batch_size=64)
+
+
 def test_the_message_names_the_module_that_may_be_the_cause():
     torch.manual_seed(0)
     with pytest.raises(ValueError, match=r"hidden \(GELU\)"):

@@ -168,11 +168,12 @@ def _serial(
     solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, warm_up: Callable[[], None] | None
 ) -> Iterator[tuple[Chunk, Result]]:
     begin = time.perf_counter()
-    if warm_up is not None:
-        warm_up()
-    report.start_s = time.perf_counter() - begin
-    for chunk in todo:
-        yield chunk, solver(arrays, chunk)
+    with one_blas_thread():  # as everywhere else: the order of a sum depends on the number of threads
+        if warm_up is not None:
+            warm_up()
+        report.start_s = time.perf_counter() - begin
+        for chunk in todo:
+            yield chunk, solver(arrays, chunk)
     report.work_s = time.perf_counter() - begin - report.start_s
 
 

@@ -143,7 +143,8 @@ def require_affine(network: nn.Module, u: Tensor, x: list[Tensor], z: list[Tenso
     """Check on neighbouring samples that the network between its activations is affine.
 
     Mathematics: the map F with (z, y) = F(x, u) is affine only if F at 3/2 of one sample less 1/2 of the next is the same
-    combination of their (z, y), up to rounding.
+    combination of their (z, y), up to rounding. Rounding is that of the terms, which may cancel in (z, y): their size is seen from F at 0 and
+    at (x, u) with signs changed at random.
 
     Raises: ValueError naming the first block or the output that disagrees, and the modules that may be the cause.
     """
@@ -155,9 +156,14 @@ def require_affine(network: nn.Module, u: Tensor, x: list[Tensor], z: list[Tenso
     else:
         z_mixed, y_mixed = [mix(t) for t in z], mix(y)
     z_found, y_found = forced(network, mix(u), [mix(t) for t in x])
-    for name, wanted, found in zip([*names, "the output"], [*z_mixed, y_mixed], [*z_found, y_found], strict=True):
+    generator = torch.Generator().manual_seed(0)
+    flip = lambda t: t * (2 * torch.randint(0, 2, t.shape, generator=generator) - 1).to(t)  # noqa: E731
+    probes = [forced(network, probe(u), [probe(t) for t in x]) for probe in (torch.zeros_like, flip)]
+    sizes = zip(*([*z_, y_] for z_, y_ in probes), strict=True)
+    for name, wanted, found, probed in zip([*names, "the output"], [*z_mixed, y_mixed], [*z_found, y_found], sizes, strict=True):
         finite = torch.isfinite(wanted)
         size = wanted[finite].abs().max() if bool(finite.any()) else wanted.new_zeros(())
+        size = sum((t[torch.isfinite(t)].abs().max() for t in probed if bool(torch.isfinite(t).any())), size)
         if bool(((found - wanted)[finite].abs() > 1e3 * torch.finfo(wanted.dtype).eps * (1 + size)).any()):
             suspects = [f"{path} ({type(m).__name__})" for path, m in network.named_modules() if isinstance(m, SUSPECTS)]
             cause = ", ".join(suspects[:4]) or "a functional activation or pooling such as torch.relu"

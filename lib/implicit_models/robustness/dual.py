@@ -67,9 +67,7 @@ def dual_bounds(
     weight = reach + np.abs(task.b) + np.maximum(np.abs(zl), np.abs(zh)) + largest @ np.abs(A).T
     offset, _, scale = functionals.from_inputs
     constant = np.ascontiguousarray(np.broadcast_to(functionals.constant, (N, k)))
-    state = np.abs(functionals.state)
-    extra = largest @ state.T if functionals.shared else np.einsum("nkj,nj->nk", state, largest)
-    extra = extra + scale + np.abs(constant)
+    extra = functionals.sizes(largest, task.C) + scale + functionals.constant_size
     coefficient = rounding_of(task)
     nonlinear = np.isnan(zl) * 0 + ((zl < 0) & (zh > 0) | (code != 0))
     count = np.where(ok, 2 * nonlinear.sum(axis=1), 0)

@@ -46,7 +46,7 @@ def lipschitz(segments: Sequence[Segment], n: int) -> np.ndarray:
 
 def blocks(segments: Sequence[Segment], n: int) -> np.ndarray:
     """(n,) number of the block that holds each state: componentwise states are blocks of their own."""
-    out, count = np.empty(n, dtype=np.int64), 0
+    out, count = np.zeros(n, dtype=np.int64), 0
     for name, _, start, stop, size in segments:
         size = size if name in ("softmax", "max_pool") else 1
         out[start:stop] = count + np.arange(stop - start) // size
@@ -73,7 +73,7 @@ def slopes(segments: Sequence[Segment], n: int) -> np.ndarray:
 
 def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Box that holds phi(z) for zl <= z <= zh, rounded outward; (N, n) each."""
-    low, high = np.empty_like(zl), np.empty_like(zh)
+    low, high = np.full_like(zl, np.nan), np.full_like(zh, np.nan)
     for name, slope, start, stop, size in segments:
         a, b = zl[:, start:stop], zh[:, start:stop]
         if name in ("relu", "leaky_relu", "identity"):
@@ -117,7 +117,7 @@ def infimum(
 
     The states of softmax and max-pool blocks are anything between xl and xh.
     """
-    out = np.empty_like(mu)
+    out = np.full_like(mu, np.nan)
     for name, slope, start, stop, _ in segments:
         at = slice(start, stop)
         m, e, w, a, b = mu[:, at], mu_error[:, at], lam[:, at], zl[:, at], zh[:, at]
@@ -134,11 +134,19 @@ def infimum(
             with np.errstate(all="ignore"):
                 ratio = w / m
                 root = np.arccosh(1 / np.sqrt(ratio)) if name == "tanh" else 2 * np.arccosh(0.5 / np.sqrt(ratio))
-                for z in (root, -root):  # where phi' = lam / mu: flat there, so that the rounding of z counts twice over
+                for z in (root, -root):  # where phi' = lam / mu
                     z = np.clip(z, a, b)
                     least = np.where(np.isfinite(z), np.minimum(least, m * phi(z) - w * z), least)
-            largest = np.ones_like(size)
-            least = least - 16 * EPS * np.abs(m) * (1 + size)
+            # All errors are relative to |m| P, P the largest |phi| on [a, b], also for small z:
+            #   phi     tanh is exact to a few eps of its value. sigmoid = exp(-t) is to (2 + 3 t) eps of its own, and t exp(-t) <= max(1, t_b) P,
+            #           as it grows until t = 1 and t_b = t(b) is the least t.
+            #   root r  lam / mu is off by at most 4 eps of itself, hence r by d = 4 eps / |tanh r| (half the angle: sigmoid). The slope of
+            #           f = mu phi - lam z is zero at r, so that f grows by |f''| d^2 / 2 <= 24 eps^2 |m / r| <= 6 eps |m r| where r^2 >= 4 eps.
+            #           Where r^2 <= 8 eps, r may be lost: f changes by |m| times the integral of phi'(s) - phi'(r) over [0, r] between there and
+            #           z = 0, at most (2 / 3) |m| r^3 <= 6 eps |m r|, and |r| is about |tanh r| <= P. For sigmoid it is eps^1.5 |m|, with P >= 0.49.
+            largest = np.maximum(np.abs(phi(a)), np.abs(phi(b)))
+            far = 0.0 if name == "tanh" else 3 * np.logaddexp(0.0, -b)
+            least = least - (16 + far) * EPS * np.abs(m) * largest
         else:
             least = np.minimum(m * xl[:, at], m * xh[:, at]) - np.maximum(w * a, w * b)
             largest = np.maximum(np.abs(xl[:, at]), np.abs(xh[:, at]))

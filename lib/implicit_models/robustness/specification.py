@@ -60,6 +60,19 @@ class Specification:
         return self.problem.d if self.matrix is None else self.matrix @ self.problem.d
 
     @cached_property
+    def constant_size(self) -> Float[np.ndarray, "*N k"]:
+        """Sum of the sizes in s'd: scales its rounding also where the sum cancels."""
+        return np.abs(self.problem.d) if self.matrix is None else np.abs(self.matrix) @ np.abs(self.problem.d)
+
+    def sizes(self, largest: Float[np.ndarray, "N m"], M: Matrix) -> Float[np.ndarray, "N k"]:
+        """|s|' |M| largest for M = C or D: scales the rounding of (s'M) x, that of s'M included, which may cancel."""
+        outputs = row_product(largest, abs(M))
+        if self.matrix is None:
+            return outputs
+        weights = np.abs(self.matrix)
+        return row_product(outputs, weights) if self.shared else np.einsum("nkq,nq->nk", weights, outputs)
+
+    @cached_property
     def skips(self) -> bool:
         """Whether the outputs read the inputs at all."""
         D = self.problem.D
@@ -74,7 +87,7 @@ class Specification:
 
     @cached_property
     def from_inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """v'u0 + const, the support of v and |v|'(|u0| + radius), which scales the rounding; each (N, k), or (k,)
+        """v'u0 + const, the support of v and |s|'|D| (|u0| + radius), which scales the rounding; each (N, k), or (k,)
         where shared.
         """
         inputs, N = self.inputs, len(self.inputs.centre)
@@ -85,16 +98,16 @@ class Specification:
             V = self.inputs_of(0, N)
             largest = np.maximum(inputs.centre.max(axis=1, initial=0.0), -inputs.centre.min(axis=1, initial=0.0))
             reach = largest + np.atleast_2d(inputs.radius).max(axis=1, initial=0.0)
-            scale = reach[:, None] * np.abs(V).sum(axis=1)
+            rows = np.abs(_dense(self.problem.D)).sum(axis=1)
+            scale = reach[:, None] * (rows if self.matrix is None else np.abs(self.matrix) @ rows)
             return row_product(inputs.centre, V) + self.constant, inputs.support(V), scale
-        middle, support, scale = (np.empty((N, self.k)) for _ in range(3))
+        middle, support = (np.empty((N, self.k)) for _ in range(2))
         for start in range(0, N, _CHUNK):
             at = slice(start, min(N, start + _CHUNK))
             V, part = self.inputs_of(at.start, at.stop), inputs.take(at)
             middle[at] = np.einsum("nkp,np->nk", V, part.centre)
             support[at] = part.support_each(V)
-            scale[at] = np.einsum("nkp,np->nk", np.abs(V), np.abs(part.centre) + part.radius)
-        return middle + self.constant, support, scale
+        return middle + self.constant, support, self.sizes(np.abs(inputs.centre) + inputs.radius, self.problem.D)
 
     def over_states(self, centre: Float[np.ndarray, "N n"], radius: Float[np.ndarray, "*N n"]) -> tuple[np.ndarray,
                                                                                                         np.ndarray]:
@@ -104,12 +117,11 @@ class Specification:
         W, (offset, support, scale) = self.state, self.from_inputs
         if self.shared:
             middle, spread = row_product(centre, W), row_product(np.atleast_2d(radius), np.abs(W))
-            size = row_product(np.abs(centre), np.abs(W)) + spread
         else:
             middle = np.einsum("nkj,nj->nk", W, centre)
             spread = np.einsum("nkj,nj->nk", np.abs(W), np.broadcast_to(radius, centre.shape))
-            size = np.einsum("nkj,nj->nk", np.abs(W), np.abs(centre)) + spread
-        slack = rounding_of(self.problem) * (size + scale + np.abs(self.constant))
+        size = self.sizes(np.abs(centre) + radius, self.problem.C)
+        slack = rounding_of(self.problem) * (size + scale + self.constant_size)
         spread = spread + support + slack
         return middle + offset - spread, middle + offset + spread
 

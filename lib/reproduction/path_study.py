@@ -92,16 +92,17 @@ def outer_curve(
     """Accuracy, optimality and work at each outer iteration of Algorithm 1.
 
     "gap" is the median over the rows of the certified gap of the iterate, scaled into the ball, over ||z||^2/2; the model is
-    built of the same feasible rows.
+    built of the same feasible rows. "active": share of rows on the sphere of the ball.
 
     Args:
         accuracy: of an implicit model.
         others: as `outer_iterates`.
     """
     A, epochs = outer_iterates(rows, kappa=kappa, eps=eps, warm=warm, max_epochs=max_epochs)
-    curve: dict[str, list[float]] = {"epochs": epochs.tolist(), "accuracy": [], "gap": []}
+    curve: dict[str, list[float]] = {"epochs": epochs.tolist(), "accuracy": [], "gap": [], "active": []}
     for step in A:
         inside = into_ball(step, kappa)
+        curve["active"].append(float((np.abs(inside).sum(axis=1) > 0.99 * kappa).mean()))
         curve["gap"].append(float(np.median(relative_gaps(rows, inside, kappa))))
         curve["accuracy"].append(accuracy(rows.model(inside).model))
     return curve

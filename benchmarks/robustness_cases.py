@@ -78,7 +78,9 @@ def auto_lirpa(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: 
 
 
 def random_problem(rng: np.random.Generator, kind: str) -> Any:
-    """A small well-posed model: "cyclic" (Perron-Frobenius), "triangular", "metzler" (A_ii below -1) or "smooth"."""
+    """A small well-posed model: "cyclic" (Perron-Frobenius), "triangular", "metzler" (A_ii below -1), "smooth" or
+    "smooth loops" (tanh and sigmoid, A_ii down to -40).
+    """
     from implicit_models.robustness.problem import from_matrices
 
     n, p, q = (int(rng.integers(1, m)) for m in (10, 6, 4))
@@ -92,6 +94,12 @@ def random_problem(rng: np.random.Generator, kind: str) -> Any:
     if kind == "metzler":
         A *= 0.6
         A[np.diag_indices(n)] = rng.uniform(-4, 0.2, n)
+    if kind == "smooth loops":  # inputs up to the middle of a loop's range, where its scalar equation is hardest
+        A *= 0.6
+        A[np.diag_indices(n)] = -np.exp(rng.uniform(-3, np.log(40), n))
+        activation = [(str(rng.choice(["tanh", "sigmoid"])), 1) for _ in range(n)]
+        return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), None, activation,
+                             b=np.diag(A) * rng.uniform(-1, 1, n))  # fmt: skip
     if kind == "smooth":
         activation = [(str(rng.choice(["tanh", "sigmoid", "relu"])), 1) for _ in range(n)]
     return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)),
@@ -99,7 +107,7 @@ def random_problem(rng: np.random.Generator, kind: str) -> Any:
                          b=rng.normal(size=n), d=rng.normal(size=q))  # fmt: skip
 
 
-KINDS = ("cyclic", "triangular", "metzler", "smooth")
+KINDS = ("cyclic", "triangular", "metzler", "smooth", "smooth loops")
 
 
 def worst_inputs(found: Any, inputs_centre: np.ndarray, sigma: np.ndarray, task: Any) -> np.ndarray:
@@ -132,7 +140,7 @@ def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
         box = "box" if task.certificate.kind == "pf" else "metzler"
         found = {name: bounds(task, centre, sigma=sigma, method=name) for name in (box, "interval", "dual")}
         found["box"] = found.pop(box)
-        if kind != "smooth":
+        if task.activation.piecewise_linear:
             found["triangle"] = bounds(task, centre, sigma=sigma, method="lp")
             for relaxation in ("displayed", "theorem7"):
                 found[relaxation] = bounds(task, centre, sigma=sigma, method="lp", relaxation=relaxation)

@@ -5,9 +5,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from test_box import cyclic, scalar
 
+from implicit_models.activations import resolve_activation
+from implicit_models.robustness import interval as interval_module
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.checker import check
 from implicit_models.robustness.problem import from_matrices
 
 MAPS = ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", "identity", [("relu", 2), ("tanh", 2), ("sigmoid", 2)]]
@@ -85,10 +89,11 @@ def test_samples_inside_and_inside_the_box(activation):
         task = cyclic(seed, radius=0.45, activation=activation)
         centre, sigma = rng.normal(size=(1, 4)), rng.random(4)
         found, box = (bounds(task, centre, sigma=sigma, method=m) for m in ("interval", "box"))
-        for name in ("xl", "zl", "lb"):
-            assert (getattr(found, name) >= getattr(box, name) - 1e-9).all()
-        for name in ("xh", "zh", "ub"):
-            assert (getattr(found, name) <= getattr(box, name) + 1e-9).all()
+        # up to 1e-9 of the largest value, as the solver leaves it
+        for low, high in (("xl", "xh"), ("zl", "zh"), ("lb", "ub")):
+            room = 1e-9 * np.maximum(1.0, np.abs([getattr(box, low), getattr(box, high)]).max())
+            assert (getattr(found, low) >= getattr(box, low) - room).all()
+            assert (getattr(found, high) <= getattr(box, high) + room).all()
         U = centre + sigma * rng.uniform(-1, 1, (300, 4)).round(rng.integers(0, 3))
         x, error = task.equilibrium(U)
         z, y = task.pre_activation(x, U), task.output(x, U)
@@ -159,3 +164,105 @@ def test_hard_cases():
     few = bounds(task, U, eps=0.1, card=4, method="interval")  # all inputs may move: the box
     np.testing.assert_allclose(few.lb, bounds(task, U, eps=0.1, method="interval").lb, atol=1e-9)
     assert bounds(task, U[:0], eps=0.1, method="interval").lb.shape == (0, 3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_near_the_edge_inside_the_box_to_the_solvers_tolerance(seed):
+    task = cyclic(seed, radius=0.999)
+    U = np.random.default_rng(seed).normal(size=(20, 4))
+    found, box = (bounds(task, U, eps=0.3, method=m) for m in ("interval", "box"))
+    room = 1e-9 * np.abs([box.xl, box.xh]).max(axis=(0, 2))[:, None]
+    assert room.max() > 1e-8  # states far above 1
+    assert (found.xl >= box.xl - room).all() and (found.xh <= box.xh + room).all()
+
+
+PHI = {"tanh": np.tanh, "sigmoid": lambda z: 0.5 * (1 + np.tanh(0.5 * z))}
+
+
+def scalar_root(a, phi, r):
+    return brentq(lambda z: z - a * phi(z) - r, r - abs(a) - 1, r + abs(a) + 1, xtol=1e-14, rtol=1e-14)
+
+
+@pytest.mark.parametrize("activation", list(PHI))
+@pytest.mark.parametrize("a", [-3.0, -5.0, -11.5, -22.5, -30.0, -40.0, -400.0])
+def test_strong_loops_of_smooth_maps_against_bracketed_roots(activation, a):
+    """One state: the interval's ends are the roots of z = a phi(z) + u at the ends of the set."""
+    phi, eps = PHI[activation], 1e-4
+    task = from_matrices([[a]], [[1.0]], [[1.0]], activation=activation)
+    U = np.linspace(-1.2 * abs(a), 1.2 * abs(a), 801)
+    found = bounds(task, U[:, None], eps=eps, method="interval")
+    low, high = (np.array([scalar_root(a, phi, u) for u in U + side * eps]) for side in (-1, 1))
+    assert set(found.status) == {"ok"} and check(found.cert)
+    room = 1e-13 * (1 + abs(a))
+    assert (found.zl[:, 0] <= low + room).all() and (found.zh[:, 0] >= high - room).all()
+    np.testing.assert_allclose(found.zl[:, 0], low, atol=1e-7)
+    np.testing.assert_allclose(found.zh[:, 0], high, atol=1e-7)
+    np.testing.assert_allclose(found.xh[:, 0], phi(high), atol=1e-7)
+    alone = bounds(task, U[400:401, None], eps=eps, method="interval")
+    assert all(np.array_equal(getattr(alone, m)[0], getattr(found, m)[400]) for m in ("xl", "xh", "zl", "zh", "lb"))
+
+
+def exact_state(A, c, phis, tol=1e-13):
+    """x = phi(A x + c) by sweeps over single states, each by a bracketed root."""
+    x = np.zeros(len(c))
+    for _ in range(1000):
+        before = x.copy()
+        for i in range(len(c)):
+            x[i] = phis[i](scalar_root(A[i, i], phis[i], A[i] @ x - A[i, i] * x[i] + c[i]))
+        if np.abs(x - before).max() <= tol:
+            return x
+    raise AssertionError("no convergence")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_samples_of_strong_smooth_loops_inside(seed):
+    rng = np.random.default_rng(seed)
+    n, p = 5, 3
+    names = rng.choice(["tanh", "sigmoid"], n)
+    A = rng.normal(size=(n, n))
+    A *= 0.5 / np.abs(np.linalg.eigvals(np.abs(A))).max()
+    A[np.diag_indices(n)] = [-40.0, -22.5, *-np.exp(rng.uniform(0, np.log(40), n - 2))]
+    task = from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(2, n)), None, [(str(m), 1) for m in names],
+                         b=np.diag(A) * rng.uniform(-1, 1, n))
+    centre, eps = rng.normal(size=(4, p)), 0.02
+    found = {m: bounds(task, centre, eps=eps, method=m) for m in ("interval", "dual")}
+    for i in range(4):
+        for u in centre[i] + eps * rng.choice([-1, 0.3, 1], size=(6, p)):
+            x = exact_state(A, task.B @ u + task.b, [PHI[m] for m in names])
+            y = task.C @ x
+            for b in found.values():
+                assert (x >= b.xl[i] - 1e-11).all() and (x <= b.xh[i] + 1e-11).all()
+                assert (y >= b.lb[i] - 1e-11).all() and (y <= b.ub[i] + 1e-11).all()
+    assert all(check(b.cert) for b in found.values())
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 200])
+@pytest.mark.parametrize("activation", list(PHI))
+def test_scalar_roots_are_enclosed_wherever_the_iteration_stops(monkeypatch, activation, steps):
+    rng, phi = np.random.default_rng(0), PHI[activation]
+    top = 1.0 if activation == "tanh" else 4.0
+    a = np.r_[-np.exp(rng.uniform(-3, np.log(400), 60)), 0.0, rng.uniform(0, 0.99 * top, 20)]
+    r = rng.uniform(-1.5, 1.5, (5, a.size)) * (1 + np.abs(a))
+    monkeypatch.setattr(interval_module, "_ROOT_STEPS", steps)
+    act = resolve_activation(activation, a.size)
+    low, high = (interval_module._roots(act, a, r, side) for side in (-1, 1))
+    exact = np.array([[scalar_root(a[j], phi, row[j]) for j in range(a.size)] for row in r])
+    room = 1e-13 * (1 + np.abs(exact) + np.abs(a)) / (1 - np.maximum(a, 0) / top)
+    assert (low <= exact + room).all() and (high >= exact - room).all()
+    if steps == 200:  # to rounding
+        assert (high - low <= room).all()
+
+
+def test_an_inclusion_that_does_not_hold_is_no_bound(monkeypatch):
+    honest, calls = interval_module._image, []
+
+    def wrong(act, zl, zh):
+        calls.append(1)
+        low, high = honest(act, zl, zh)
+        if len(calls) == 2:  # the image of the box that is claimed, not that which sizes it
+            high[1] += 1.0
+        return low, high
+
+    monkeypatch.setattr(interval_module, "_image", wrong)
+    found = bounds(cyclic(0), np.random.default_rng(0).normal(size=(3, 4)), eps=0.1, method="interval")
+    assert list(found.status) == ["ok", "failed", "ok"] and np.isnan(found.lb[1]).all()

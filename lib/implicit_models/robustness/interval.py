@@ -9,8 +9,9 @@ comparison matrix of A, so that it is solved by the same kernels. A_ii acts on t
 rest_i + A_ii phi(z_i) has one solution, which grows with rest_i: this is what makes A_ii < -1 welcome and is tighter
 than interval arithmetic wherever A_ii < 0. The solution is made sound by a verified
 inclusion: with s >= M s + 1, (l - t s, h + t s) is mapped into itself once t exceeds what the residual and its
-rounding need. It lies inside the box of `box`, and equals interval bound propagation on feed-forward networks. Softmax
-and max-pool blocks iterate from that box.
+rounding need. It lies inside the box of `box` up to 1e-9 of the largest |x|, what the solver leaves and t makes room
+for, and equals interval bound propagation on feed-forward networks. Softmax and max-pool blocks iterate from that
+box.
 
 Source: Tsai thesis (2024), section 4.2, has the box only; interval fixed points: Wei & Kolter, ICLR 2022; Jafarpour et
 al., L4DC 2022.
@@ -33,9 +34,10 @@ from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.robustness.box import input_reach, state_box, with_signed_diagonal
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
-from implicit_models.robustness.specification import rounding_of, row_product
+from implicit_models.robustness.specification import EPS, rounding_of, row_product
 
 _TOL, _SWEEPS, _MAX_ITER = 1e-10, 60, 2000
+_ROOT_STEPS = 200  # of the scalar roots; about 60 are taken at A_ii = -3000
 _BLOCK_SWEEPS = 500
 _CHUNK = 512  # samples whose arrays stay in the cache
 
@@ -116,16 +118,18 @@ def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.nd
         rest = _rest(A, absolute, diagonal, c, reach, l, h)
         slack = rounding * (row_product(np.maximum(np.abs(l), np.abs(h)), absolute) + size + np.maximum(np.abs(l),
                                                                                                         np.abs(h)))
-        Fl, Fh = _image(act, _roots(act, diagonal, rest[0]), _roots(act, diagonal, rest[1]))
+        Fl, Fh = _image(act, _roots(act, diagonal, rest[0], -1), _roots(act, diagonal, rest[1], 1))
         leaves = np.maximum(np.maximum(l - Fl, Fh - h), 0.0) + 4 * slack
         loop = 1 + act.lipschitz * np.maximum(0.0, -diagonal)
         t = (leaves * loop).max(axis=1, initial=0.0)[:, None] * (1 + 1e-6)
         l, h = l - t * s, h + t * s  # noqa: E741
         rest = _rest(A, absolute, diagonal, c, reach, l, h)
         slack = slack + rounding * t * (np.asarray(absolute.sum(axis=1)).ravel() + 1) * s.max(initial=0.0)
-        zl, zh = _roots(act, diagonal, rest[0] - slack), _roots(act, diagonal, rest[1] + slack)
+        zl, zh = _roots(act, diagonal, rest[0] - slack, -1), _roots(act, diagonal, rest[1] + slack, 1)
         low, high = _image(act, zl, zh)
-        l, h = np.minimum(l, low), np.maximum(h, high)  # noqa: E741
+        outside = finite & ~((low >= l) & (high <= h)).all(axis=1)
+    for array, end in ((l, -np.inf), (h, np.inf), (zl, -np.inf), (zh, np.inf)):
+        array[outside] = end
     for array in (l, h, zl, zh):
         array[~finite] = np.nan
     return l, h, zl, zh
@@ -152,8 +156,13 @@ def _rest(A, absolute, diagonal, c, reach, l, h):  # noqa: E741
     return centre - spread, centre + spread
 
 
-def _roots(act: Activation, diagonal: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """z = rest + A_ii phi(z), to rounding."""
+def _roots(act: Activation, diagonal: np.ndarray, rest: np.ndarray, side: int) -> np.ndarray:
+    """The root of z = rest + A_ii phi(z), moved outward: at most the root for side -1, at least for +1.
+
+    f(z) = z - a phi(z) - rest has f' >= m with m = 1 for a <= 0 and m = 1 - a gamma for 0 < a gamma < 1, so that the
+    root is within |f(z)| / m of any z: the end is moved by that and the rounding of f, whatever the iteration reached.
+    Piecewise-linear maps have the root in closed form, to rounding, which the caller's slack holds.
+    """
     if not diagonal.any():
         return rest
     z = rest.copy()
@@ -162,21 +171,34 @@ def _roots(act: Activation, diagonal: np.ndarray, rest: np.ndarray) -> np.ndarra
         a, r = diagonal[at], rest[:, at]
         if s.name in ("relu", "leaky_relu", "identity"):
             z[:, at] = np.where(r > 0, r / (1 - a), r / (1 - s.slope * a))
-            continue
-        phi = act.restrict(np.arange(s.start, s.stop))
-        low, high = r - np.abs(a), r + np.abs(a)  # |phi| <= 1
-        x = r.copy()
-        for _ in range(60):  # Newton inside a bracket: z - a phi(z) - rest is increasing
-            value = x - a * phi(x) - r
-            high, low = np.where(value > 0, x, high), np.where(value > 0, low, x)
-            step = x - value / (1 - a * phi.derivative(x))
-            step = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            done = np.array_equal(step, x, equal_nan=True)
-            x = step
-            if done:
-                break
-        z[:, at] = x
+        elif a.any():
+            phi = act.restrict(np.arange(s.start, s.stop))
+            x = _scalar_root(phi, a, r)
+            term = a * phi(x)
+            error = 4 * EPS * (np.abs(x) + 2 * np.abs(term) + np.abs(r))
+            least = 1 - np.maximum(a, 0.0) * act.lipschitz[at]
+            moved = x + side * (np.abs(x - term - r) + error) / least * (1 + 4 * EPS)
+            z[:, at] = np.where(a == 0, r, moved)  # a state without a loop has no equation to solve
     return z
+
+
+def _scalar_root(phi: Activation, a: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """z = r + a phi(z) for |phi| <= 1: Newton inside a bracket, which is halved instead where a step does not halve."""
+    low, high = r - np.abs(a), r + np.abs(a)
+    x, last, moving = r.copy(), 2 * np.abs(a) + np.zeros_like(r), np.isfinite(r)
+    for _ in range(_ROOT_STEPS):
+        value = x - a * phi(x) - r  # increasing in x
+        high, low = np.where(value > 0, x, high), np.where(value > 0, low, x)
+        step = x - value / (1 - a * phi.derivative(x))
+        # a step that is not half of the one before may go round in circles: f bends both ways
+        good = (step >= low) & (step <= high) & (np.abs(step - x) <= 0.5 * last)
+        step = np.where(good, step, 0.5 * (low + high))
+        last = np.abs(step - x)
+        x = np.where(moving, step, x)  # one that is done stays, so that no root depends on its batch
+        moving &= last > 2 * EPS * (np.abs(x) + np.abs(r))
+        if not moving.any():
+            break
+    return x
 
 
 def _image(act: Activation, zl: np.ndarray, zh: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,11 +26,53 @@ from implicit_models.robustness.specification import margins, row_product
         ({"spec": np.ones((2, 5))}, ValueError, r"\(2, 5\)"),
         ({"spec": np.ones((4, 2, 3))}, ValueError, r"\(4, 2, 3\)"),
         ({"spec": [[1.0, np.inf, 0.0]]}, ValueError, "not finite"),
+        ({"spec": [[1.0, 1j, 0.0]]}, TypeError, "spec must be real"),
+        ({"spec": torch.zeros(1, 3, dtype=torch.complex64)}, TypeError, "spec must be real"),
+        ({"sigma": np.full(4, 0.1 + 0.1j), "eps": None}, TypeError, "complex"),
+        *(({name: value}, ValueError, f"{name} must be .*{value}") for name in ("passes", "ascent_steps", "splits")
+          for value in (-3, 1.9, "4", True)),
+        ({"splits": None}, ValueError, "splits must be .*None"),
+        ({"early_stop": 1}, ValueError, "early_stop must be .*1"),
     ],
 )
 def test_refusals(options, error, words):
     with pytest.raises(error, match=words):
         bounds(cyclic(0), np.zeros((3, 4)), **{"eps": 0.1, **options})
+
+
+@pytest.mark.parametrize("name, value, methods", [
+    ("relaxation", "displayed", ("lp",)),
+    ("passes", 2, ("dual", "lp")),
+    ("ascent_steps", 4, ("dual",)),
+    ("sides", "lower", ("dual", "lp")),
+    ("early_stop", True, ("dual",)),
+    ("splits", 5, ("dual",)),
+])  # fmt: skip
+def test_no_option_is_ignored(name, value, methods):
+    task, U = cyclic(0), np.zeros((1, 4))
+    for method in METHODS:
+        if method in methods:
+            assert bounds(task, U, eps=0.1, method=method, **{name: value}).status[0] == "ok"
+        else:
+            with pytest.raises(ValueError, match=f"{name}={value!r} .*{method!r}"):
+                bounds(task, U, eps=0.1, method=method, **{name: value})
+    for relaxation in ("displayed", "theorem7"):
+        with pytest.raises(ValueError, match=f"passes=1 .*{relaxation!r}"):
+            bounds(task, U, eps=0.1, method="lp", relaxation=relaxation, passes=1)
+
+
+def test_integers_of_numpy_are_counts():
+    task, U = cyclic(0), np.zeros((1, 4))
+    plain = bounds(task, U, eps=0.1, passes=2, ascent_steps=4, splits=3, early_stop=True)
+    found = bounds(task, U, eps=0.1, passes=np.int64(2), ascent_steps=np.int32(4), splits=np.int8(3),
+                   early_stop=np.True_)
+    assert np.array_equal(found.lb, plain.lb)
+
+
+@pytest.mark.parametrize("U", [np.zeros((1, 4)) + 1j, torch.zeros(1, 4, dtype=torch.complex64), [[1j, 0.0, 0.0, 0.0]]])
+def test_complex_inputs_keep_no_half_of_themselves(U):
+    with pytest.raises(TypeError, match="complex"):
+        bounds(cyclic(0), U, eps=0.1)
 
 
 def test_wrong_models_and_inputs():

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.box import sensitivity_of_box, state_deviation
+from implicit_models.robustness.box import state_deviation
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import NotCertified, from_matrices
+from implicit_models.robustness.sensitivity import sensitivity_matrix
 
 
 def cyclic(seed, n=6, p=4, q=3, radius=0.8, activation="relu", bias=True):
@@ -51,7 +52,7 @@ def test_formulas(seed):
     found = bounds(task, inputs.centre, sigma=sigma, method="box")
     width = np.abs(task.C) @ (inverse @ reach) + np.abs(task.D) @ sigma
     np.testing.assert_allclose(found.ub - found.lb, np.tile(2 * width, (2, 1)), rtol=1e-7)
-    np.testing.assert_allclose(sensitivity_of_box(task), np.abs(task.C) @ inverse @ np.abs(task.B) + np.abs(task.D),
+    np.testing.assert_allclose(sensitivity_matrix(task), np.abs(task.C) @ inverse @ np.abs(task.B) + np.abs(task.D),
                                rtol=1e-8)
 
 

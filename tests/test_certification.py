@@ -5,13 +5,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from torch import nn
 
 from implicit_models import compose
 from implicit_models.layers import ImplicitModel
-from implicit_models.robustness import bound_methods, dual
+from implicit_models.robustness import bound_methods, certification, dual
 from implicit_models.robustness.certification import certify
 from implicit_models.robustness.checker import check
+from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import NotCertified, from_matrices
 from reproduction.baselines.seeding import seeded
 
@@ -208,6 +210,79 @@ def test_what_does_not_fit_is_named(y, options, words):
     P = cyclic(8)
     with pytest.raises(ValueError, match=words):
         certify(P, np.zeros((2, P.p)), y, 0.1, **options)
+
+
+@pytest.mark.parametrize("q", [1, 3])
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"attack_steps": 2.5}, ValueError, "attack_steps .*2.5"),
+        ({"attack_steps": -1}, ValueError, "attack_steps .*-1"),
+        ({"attack_restarts": 0}, ValueError, "attack_restarts .*0"),
+        ({"attack_restarts": "3"}, ValueError, "attack_restarts .*'3'"),
+        ({"seed": -1}, ValueError, "seed .*-1"),
+        ({"splits": -2}, ValueError, "splits .*-2"),
+        ({"splits": 2.5}, ValueError, "splits .*2.5"),
+        ({"method": "magic"}, ValueError, "unknown method 'magic'"),
+        ({"method": "interval", "early_stop": True}, ValueError, "early_stop=True .*'interval'"),
+        ({"passes": -1}, ValueError, "passes .*-1"),
+        ({"tries": 4}, TypeError, "tries"),
+        ({"eps": -0.1}, ValueError, "-0.1"),
+        ({"U": np.zeros((2, 9))}, ValueError, r"\(2, 9\)"),
+        ({"U": np.zeros((2, 5)) * 1j}, TypeError, "complex"),
+    ],
+)
+def test_arguments_are_looked_at_whatever_the_samples_are(q, options, error, words):
+    """Also where every sample is safe at once, and for a single class."""
+    P = from_matrices(np.zeros((5, 5)), np.eye(5), np.zeros((q, 5)), None, "relu", d=np.arange(q)[::-1])
+    arguments = {"U": np.zeros((2, 5)), "eps": 0.1}
+    assert set(certify(P, y=np.zeros(2, dtype=int), **arguments).status) == {"safe"}
+    with pytest.raises(error, match=words):
+        certify(P, y=np.zeros(2, dtype=int), **{**arguments, **options})
+
+
+def test_a_huge_sample_leaves_the_test_of_the_others(monkeypatch):
+    """A witness must lie in its own set: the rounding that is allowed is that of the sample, not of the batch."""
+    P = linear([1.0, 0.0])
+    U = np.array([[0.2, 0.0], [1e16, 0.0]])
+    outside = U - np.array([[0.3, 0.0], [0.0, 0.0]])
+
+    def far(model, candidates, y, inputs, **settings):
+        return outside[np.isin(U[:, 0], candidates[:, 0])]
+
+    monkeypatch.setattr(certification, "pgd", far)
+    monkeypatch.setattr(certification, "bounds", lambda *a, **k: undecided(bound_methods.bounds(*a, **k)))
+    found = certify(P, U, np.array([0, 0]), 0.1)
+    assert found.status[0] == "unknown" and np.isnan(found.witness[0]).all()
+
+
+def undecided(found):
+    found.lb[:] = np.minimum(found.lb, -1.0)
+    return found
+
+
+@pytest.mark.parametrize("card", [None, 1])
+def test_witnesses_lie_inside_the_set_and_its_range_exactly(card):
+    rng = np.random.default_rng(11)
+    P = linear([1.0, -1.0, 0.5], -0.2)
+    U = rng.uniform(0.1, 0.7, (200, 3)).round(3)
+    y, clip = labels(P, U), (0.1, 0.7) if card is None else None
+    found = certify(P, U, y, 0.1, clip=clip, card=card)
+    W = found.witness[found.status == "unsafe"]
+    inputs = uncertainty(U[found.status == "unsafe"], eps=0.1, clip=clip, card=card)
+    assert len(W) > 10 and (W >= inputs.lower).all() and (W <= inputs.upper).all()
+    if clip is not None:
+        assert (W >= clip[0]).all() and (W <= clip[1]).all()
+
+
+def test_a_strong_loop_of_tanh_is_not_certified_wrongly():
+    """x = tanh(-22.5 x - 21.17 + du): class 0 has the output x < 0, and the bound says so."""
+    P = from_matrices([[-22.5]], [[1.0]], [[1.0], [0.0]], activation="tanh")
+    x = brentq(lambda x: x - np.tanh(-22.5 * x - 21.17), -1, 1)
+    assert x == pytest.approx(-0.8798, abs=1e-4)
+    found = certify(P, [[-21.17]], np.array([0]), 1e-4)
+    assert found.status[0] == "unsafe" and found.margin[0] == pytest.approx(x, abs=1e-4)
+    assert certify(P, [[-21.17]], np.array([1]), 1e-4).status[0] == "safe"
 
 
 def test_branch_and_bound_decides_more_and_nothing_wrongly():

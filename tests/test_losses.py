@@ -103,6 +103,23 @@ def test_torch_input_and_a_sample_that_is_not_finite():
     np.testing.assert_array_equal(found[[0, 2]], worst_case_loss(y0[[0, 2]], [0.125, 0.25], [0, 0]))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+@pytest.mark.parametrize("bound", ["exact", "box", "norm"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_samples_that_are_not_finite_are_nan_and_leave_the_others(loss, bound, value):
+    y0, sigma = np.random.default_rng(0).normal(size=(4, 3)), np.full((4, 3), 0.2)
+    y = np.eye(3)[[0, 1, 2, 0]]
+    clean = worst_case_loss(y0, sigma, y, loss, bound)
+    y0[1, 2], sigma[2, 0] = value, abs(value)
+    found = worst_case_loss(y0, sigma, y, loss, bound)
+    np.testing.assert_array_equal(np.isnan(found), [False, True, True, False])
+    np.testing.assert_array_equal(found[[0, 3]], clean[[0, 3]])
+    if loss == "squared":
+        y[3, 0] = value
+        assert np.isnan(worst_case_loss(y0, sigma, y, loss, bound)[3])
+
+
 def test_many_undecided_outputs_are_refused_not_approximated():
     q = 20
     with pytest.raises(ValueError, match="20 outputs"):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Shaped
 
 from implicit_models.robustness.box import METHODS as BOX_METHODS
@@ -26,6 +27,16 @@ from implicit_models.robustness.specification import Specification, specificatio
 
 METHODS = (*BOX_METHODS, "interval", "dual", "lp")
 RELAXATIONS = ("displayed", "theorem7", "triangle")
+
+# options of some methods only: (default, methods)
+OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "relaxation": ("triangle", ("lp",)),
+    "passes": (3, ("dual", "lp")),
+    "ascent_steps": (None, ("dual",)),
+    "sides": ("both", ("dual", "lp")),
+    "early_stop": (False, ("dual",)),
+    "splits": (0, ("dual",)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +92,14 @@ def bounds(
             cert claims.
         spec: (k, q) or (N, k, q) weights of the outputs (see `margins`); None for the outputs themselves.
     Returns: `Bounds`, float64.
-    Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit.
+    Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit, also
+        for an option that the method would ignore.
     Source: Tsai thesis (2024), section 4.2.
     """
-    if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
-    if relaxation not in RELAXATIONS:
-        raise ValueError(f"unknown relaxation {relaxation!r}; choose one of {', '.join(RELAXATIONS)}")
-    if sides not in ("both", "lower"):
-        raise ValueError(f"sides must be 'both' or 'lower', got {sides!r}")
-    if isinstance(passes, bool) or not isinstance(passes, (int, np.integer)) or passes < 0:
-        raise ValueError(f"passes must be a non-negative int, got {passes!r}")
+    checked_options(method, relaxation=relaxation, passes=passes, ascent_steps=ascent_steps, sides=sides,
+                    early_stop=early_stop, splits=splits)
+    if np.iscomplexobj(spec.detach().cpu() if isinstance(spec, torch.Tensor) else spec):
+        raise TypeError("spec must be real, and has complex numbers")
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
     functionals = specification(task, inputs, spec)
@@ -108,9 +116,49 @@ def bounds(
 
     if method == "dual":
         return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps,
-                           sides=sides, early_stop=early_stop, splits=splits)
+                           sides=sides, early_stop=bool(early_stop), splits=int(splits))
     refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
     return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
+
+
+def checked_options(method: str, **options: Any) -> None:
+    """Whether the options of `bounds` have values that mean something, and mean something to the method.
+
+    Args: options: any of `OPTIONS`.
+    Raises: ValueError naming the option, its value and the method; TypeError for a name that is no option.
+    """
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise TypeError(f"unknown option {name!r} of the bounds; choose among {', '.join(OPTIONS)}")
+        if name == "relaxation":
+            if value not in RELAXATIONS:
+                raise ValueError(f"unknown relaxation {value!r}; choose one of {', '.join(RELAXATIONS)}")
+        elif name == "sides":
+            if value not in ("both", "lower"):
+                raise ValueError(f"sides must be 'both' or 'lower', got {value!r}")
+        elif name == "early_stop":
+            if not isinstance(value, (bool, np.bool_)):
+                raise ValueError(f"early_stop must be True or False, got {value!r}")
+        elif not (name == "ascent_steps" and value is None):
+            checked_count(name, value)
+        default, methods = OPTIONS[name]
+        if value != default and method not in methods:
+            belongs = " and ".join(repr(m) for m in methods)
+            raise ValueError(f"{name}={value!r} belongs to method {belongs}, and would be ignored by {method!r}")
+    if method == "lp" and (relaxation := options.get("relaxation", "triangle")) != "triangle":
+        passes, (default, _) = options.get("passes", OPTIONS["passes"][0]), OPTIONS["passes"]
+        if passes != default:
+            raise ValueError(f"passes={passes!r} belongs to the triangle, and would be ignored by method 'lp' with "
+                             f"relaxation {relaxation!r}")
+
+
+def checked_count(name: str, value: Any, least: int = 0) -> None:
+    """Raises: ValueError naming an argument that is not an int of at least `least`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+        what = "a non-negative int" if least == 0 else f"an int of at least {least}"
+        raise ValueError(f"{name} must be {what}, got {value!r}")
 
 
 def _tightest_box(task: Problem) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Float
 
 from implicit_models.robustness.input_sets import Uncertainty
@@ -116,13 +115,3 @@ def state_box(problem: Problem, inputs: Uncertainty, method: str = "box") -> Sta
     size = row_product(np.abs(x0), A) + row_product(np.abs(inputs.centre), B, np.abs(problem.b)) + spread
     spread = spread + rounding_of(problem) * size
     return StateBox(x0, sigma, z0, spread, error)
-
-
-def sensitivity_of_box(problem: Problem) -> Float[np.ndarray, "q p"]:
-    """|C| (I - M)^-1 gamma |B| + |D|: what the box says about every output and input, dense.
-
-    Source: Tsai thesis (2024), section 4.2.1.
-    """
-    dense = lambda M: M.toarray() if sp.issparse(M) else M  # noqa: E731
-    gain = problem.deviation((problem.activation.lipschitz[:, None] * np.abs(dense(problem.B))).T)
-    return np.abs(dense(problem.C)) @ gain.T + np.abs(dense(problem.D))

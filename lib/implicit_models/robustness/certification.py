@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 
-from implicit_models.robustness.bound_methods import Bounds, bounds
+from implicit_models.robustness.bound_methods import OPTIONS, Bounds, bounds, checked_count, checked_options
 from implicit_models.robustness.gradient_attacks import pgd
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.problem import Problem, problem
-from implicit_models.robustness.specification import EPS, margins
+from implicit_models.robustness.specification import EPS, margins, specification
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +67,14 @@ def certify(
         U: (N, p) samples; y: (N,) labels. eps, sigma, card, clip: the sets, see `bounds`.
         method: of the bounds. options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a margin as soon as it is positive).
         attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not decide, from the second
-            path on towards the classes of the smallest bounds; 0 steps for none. The inputs that the dual multipliers point to are always tried.
+            path on towards the classes of the smallest bounds; 0 steps for none, and none for sets with card. The inputs that the dual multipliers
+            point to are always tried.
         splits: of method "dual": nodes of branch and bound for each margin of the samples that are unknown after that. They raise `margin`;
             what `check` can prove is bounds.cert.
         seed: of the restarts.
     Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it unsafe; others are unaffected.
     Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no classes, and as `bounds`.
+        All arguments are looked at before any verdict.
     Source: Tsai thesis (2024), section 4.2; Wong and Kolter (2018) for the margins.
     """
     task = problem(model)
@@ -83,14 +85,14 @@ def certify(
     N, p = U.shape
     if len(spec) != N:
         raise ValueError(f"y must have one label for each of {N} samples, got {len(spec)}")
-    if attack_steps < 0:
-        raise ValueError(f"attack_steps must not be negative, got {attack_steps}")
+    specification(task, inputs)  # raises where U has another number of columns
+    checked_options(method, splits=splits, **options)
+    for name, value, least in (("attack_steps", attack_steps, 0), ("attack_restarts", attack_restarts, 1), ("seed", seed, 0)):
+        checked_count(name, value, least)
     status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
         return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
-    if splits < 0 or (splits and method != "dual"):
-        raise ValueError(f"splits={splits} must not be negative, and go with method 'dual' alone, not with {method!r}")
-    if method == "dual" or method == "lp":
+    if method in OPTIONS["sides"][1]:
         options = {"sides": "lower", **options}
     found = bounds(task, U, eps=eps, sigma=sigma, card=card, clip=clip, method=method, spec=spec, **options)
     least = found.lb.min(axis=1)
@@ -100,7 +102,8 @@ def certify(
 
     def show(candidates: np.ndarray, rows: np.ndarray) -> None:
         part = inputs.take(rows)
-        ulp = 4 * EPS * float(np.max(np.abs(part.centre) + part.radius, initial=0.0))
+        candidates = np.clip(candidates, part.lower, part.upper)  # rounded steps may end an ulp outside
+        ulp = 4 * EPS * np.max(np.abs(part.centre) + part.radius, axis=1, keepdims=True, initial=0.0)  # of the sample alone
         broken = _broken(task, candidates, spec[rows]) & part.contains(candidates, slack=ulp)
         status[rows[broken]], witness[rows[broken]] = "unsafe", candidates[broken]
 

@@ -39,7 +39,7 @@ def worst_case_loss(
         y: targets: (N, q); for "cross_entropy" rows of probabilities, or (N,) class indices.
         loss: "squared", the sum over outputs of squares; or "cross_entropy".
         bound: "exact"; "box" and "norm", the closed upper bounds for comparison (the same as "exact" for the squared loss with "box").
-    Returns: (N,) float64; NaN for samples that are not finite.
+    Returns: (N,) float64; NaN for samples whose outputs, radii or targets are not finite.
     Raises: ValueError for shapes, radii or targets that do not fit, or for soft targets with more than 16 outputs that may go either way.
     Source: Tsai thesis (2024), section 4.3.
     """
@@ -58,17 +58,23 @@ def worst_case_loss(
     sigma = np.broadcast_to(sigma, (N, q))
     if bound == "norm":
         sigma = np.broadcast_to(sigma.max(axis=1, keepdims=True, initial=0.0), (N, q))
+    fine = np.isfinite(y0).all(axis=1) & np.isfinite(sigma).all(axis=1)
     if loss == "squared":
         if y.shape != (N, q):
             raise ValueError(f"targets of the squared loss must have shape {(N, q)}, got {y.shape}")
-        return ((np.abs(y0 - y) + sigma) ** 2).sum(axis=1)
-    target = _probabilities(y, N, q)
-    if bound != "exact":
-        return _lse_less(y0 + sigma, (target * (y0 - sigma)).sum(axis=1))
+        target = y.astype(np.float64)
+        fine &= np.isfinite(target).all(axis=1)
+    else:
+        target = _probabilities(y, N, q)
     out = np.full(N, np.nan)
-    fine = np.isfinite(y0).all(axis=1) & np.isfinite(sigma).all(axis=1)
-    if fine.any():
-        out[fine] = _exact(y0[fine], sigma[fine], target[fine])
+    if fine.any():  # the others stay NaN
+        y0, sigma, target = y0[fine], sigma[fine], target[fine]
+        if loss == "squared":
+            out[fine] = ((np.abs(y0 - target) + sigma) ** 2).sum(axis=1)
+        elif bound == "exact":
+            out[fine] = _exact(y0, sigma, target)
+        else:
+            out[fine] = _lse_less(y0 + sigma, (target * (y0 - sigma)).sum(axis=1))
     return out
 
 

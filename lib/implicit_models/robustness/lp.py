@@ -28,12 +28,10 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
-from implicit_models.robustness.bound_methods import Bounds, finished
+from implicit_models.robustness.bound_methods import RELAXATIONS, Bounds, finished
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import EPS, Specification, specification
-
-RELAXATIONS = ("displayed", "theorem7", "triangle")
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@
 with gamma_i A_ii signed on the diagonal of M where only a signed diagonal, or a triangular order, makes the model well-posed. The rows of the
 adjoint equation Y = M' Y + N(C)' are what S needs: q right-hand sides of n numbers, where the iteration X <- |A| X + |B| carries p of them.
 
-Every solution is certified. With w > 0 and g = w - M' w > 0, which proves that (I - M')^-1 >= 0, and the defect E = N(C)' + M' Y - Y,
+Every solution for an implicit model is certified. With w > 0 and g = w - M' w > 0, which proves that (I - M')^-1 >= 0, and the defect E = N(C)' + M' Y - Y,
 the true solution is at most Y + w max(E / g): `upper` is a bound of S whatever the solver did, rounding included.
 
 Source: Tsai thesis (2024), Theorem 6, section 4.3 (the iteration on n x p numbers); the adjoint form is that of implicit differentiation.
@@ -32,6 +32,7 @@ from implicit_models.wellposed import _aggregate, _block_norms
 METHODS = ("auto", "dense", "triangular", "lu", "iterative")
 DENSE_LIMIT = 1500  # states up to which a dense factorisation is the fastest
 ACCURATE = 1e-8  # excess of the bound over S, relative to the largest entry, that a solver must reach
+NETWORK_ROOM = 1e-9  # of the layer products of a torch network in float64; not proved
 _EPS = np.finfo(float).eps
 _RESTART, _CYCLES = 60, 20
 
@@ -41,7 +42,8 @@ Solve = Callable[[np.ndarray], np.ndarray]
 class SensitivityMatrix(np.ndarray):
     """S (q, p), an ordinary float64 array that knows how it was found.
 
-    method: the solver. upper (q, p): proved bound of S, entry by entry. residual: the largest of (upper - S) / max S.
+    method: the solver. upper (q, p): proved bound of S, entry by entry; of a torch network S (1 + 1e-9), an allowance
+    for rounding that is not proved. residual: the largest of (upper - S) / max S.
     Views and results of arithmetic have None in their place.
     """
 
@@ -85,7 +87,8 @@ def sensitivity_matrix(
         method: "dense" LU; "triangular" substitution for a state without feedback; "lu", a sparse factorisation; "iterative" (GMRES with a
             certificate); "auto" takes dense up to 1500 states, then triangular where it can, then iterative, and LU where that does not settle.
         input_shape: of one sample, for a torch network that does not begin with a linear layer; not for implicit models.
-    Returns: (q, p) float64 with `.method`, `.upper` (proved bound of S) and `.residual` (relative excess of that bound).
+    Returns: (q, p) float64 with `.method`, `.upper` (bound of S, proved for implicit models; for a torch network S (1 + 1e-9), not proved) and
+        `.residual` (relative excess of that bound).
     Raises: NotCertified for a model without a proof of well-posedness, or where the solution cannot be certified to 1e-8; ValueError, TypeError for
         arguments that do not fit.
     Source: Tsai thesis (2024), Theorem 6 and section 4.3.
@@ -96,7 +99,7 @@ def sensitivity_matrix(
         if method != "auto":
             raise ValueError(f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.from_network gives its matrices")
         S = network_sensitivity(model, rows, input_shape)
-        return _result(S, S * (1 + 1e-9), "network")
+        return _result(S, S * (1 + NETWORK_ROOM), "network")
     if input_shape is not None:
         raise ValueError("input_shape is for torch networks: an implicit model has its own number of inputs")
     if method not in METHODS:

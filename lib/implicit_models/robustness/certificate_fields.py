@@ -111,10 +111,13 @@ def stage_fields(stage: Any, N: int, n: int) -> dict[str, np.ndarray]:
     if np.any(side == 0):
         raise Malformed("side of a stage must be -1 or +1")
     return {
-        "sample": integers("sample of a stage", stage.sample, K, 0, N), "unit": integers("unit of a stage", stage.unit, K, 0, n),
-        "side": side, "lam": array("lam of a stage", stage.lam, (K, n)), "zl": array("zl of a stage", stage.zl, (N, n)),
+        "sample": integers("sample of a stage", stage.sample, K, 0, N),
+        "unit": integers("unit of a stage", stage.unit, K, 0, n),
+        "side": side,
+        "lam": array("lam of a stage", stage.lam, (K, n)),
+        "zl": array("zl of a stage", stage.zl, (N, n)),
         "zh": array("zh of a stage", stage.zh, (N, n)),
-    }  # fmt: skip
+    }
 
 
 def fields(c: Any) -> dict[str, Any]:

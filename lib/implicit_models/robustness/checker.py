@@ -109,8 +109,9 @@ def check(certificate: BoundsCertificate) -> CheckResult:
     """Whether all bounds of a certificate follow from its evidence, each inequality evaluated anew with its rounding.
 
     Args: certificate: as `bounds(...).cert` has it. States and pre-activations may be stated to the last digit; bounds lb, ub must hold with all errors.
-    Returns: `CheckResult`; False, with the reason, for anything that is not proved, also for evidence that is missing or has the wrong shape,
-        and for what is no certificate at all: nothing raises. samples is then all False, or empty where their number is not known.
+    Returns: `CheckResult`; False, with the reason, for anything that is not proved, also for evidence that is missing
+        or has the wrong shape, and for what is no certificate at all: nothing raises. samples is then all False, or
+        empty where their number is not known.
     Source: see the module.
     """
     try:
@@ -123,7 +124,10 @@ def check(certificate: BoundsCertificate) -> CheckResult:
 
 
 def _in_form(certificate: Any) -> BoundsCertificate:
-    """The certificate with its arrays in float64, of exactly the shapes they must have; Raises: Malformed, or whatever nonsense raises."""
+    """The certificate with its arrays in float64, of exactly the shapes they must have.
+
+    Raises: Malformed, or whatever nonsense raises.
+    """
     if not isinstance(certificate, BoundsCertificate):
         raise certificate_fields.Malformed(f"expected a BoundsCertificate, got {type(certificate).__name__}")
     stages = certificate.stages
@@ -143,7 +147,8 @@ class _Check:
         self.proved, self.reason = np.ones(self.N, dtype=bool), ""
         self.u0 = np.where(self.claims[:, None], c.centre, 0.0)
         # a sample without a claim has no set: its radius may be NaN
-        self.radius = np.broadcast_to(c.radius if c.radius.ndim == 1 else np.where(self.claims[:, None], c.radius, 0.0), (self.N, self.p))
+        radius = c.radius if c.radius.ndim == 1 else np.where(self.claims[:, None], c.radius, 0.0)
+        self.radius = np.broadcast_to(radius, (self.N, self.p))
         self.size_u = np.abs(self.u0) + self.radius
         self.gamma, self.block = outward.lipschitz(c.segments, self.n), outward.blocks(c.segments, self.n)
         self.single = ~outward.coupled(c.segments, self.n)
@@ -197,7 +202,8 @@ class _Check:
 
     def data(self) -> str:
         c = self.cert
-        if not (np.isfinite(c.b).all() and np.isfinite(c.d).all() and np.isfinite(self.radius).all() and np.all(self.radius >= 0)):
+        finite = all(np.isfinite(v).all() for v in (c.b, c.d, self.radius))
+        if not finite or np.any(self.radius < 0):
             return "b, d or the radii are not finite numbers, or a radius is negative"
         if not np.isfinite(np.asarray(c.centre)[self.claims]).all():
             return "a sample that is not finite has a claim"
@@ -326,13 +332,14 @@ class _Check:
         self.zl, self.zh = np.minimum(zl, claimed[0]), np.maximum(zh, claimed[1])
 
     def states(self) -> None:
-        """Claims of z and x, up to a few digits in the last place of each claim itself: another one that is large gives it no room."""
+        """Claims of z and x, up to a few digits in the last place of each itself: another that is large gives no room."""
         c = self.cert
         digits = lambda v: 2 * EPS * (1 + (c.x0 is not None)) * np.abs(v)  # noqa: E731
         self.fail((c.zl - digits(c.zl) <= self.zl) & (self.zh <= c.zh + digits(c.zh)), "a pre-activation is not proved")
-        low, high = outward.image(c.segments, np.where(self.claims[:, None], self.zl, 0.0), np.where(self.claims[:, None], self.zh, 0.0))
+        low, high = outward.image(c.segments, *(np.where(self.claims[:, None], v, 0.0) for v in (self.zl, self.zh)))
         low, high = np.maximum(self.xl, low), np.minimum(self.xh, high)
-        self.fail((c.xl - 4 * EPS * np.abs(c.xl) <= low) & (high <= c.xh + 4 * EPS * np.abs(c.xh)), "a state is not proved")
+        good = (c.xl - 4 * EPS * np.abs(c.xl) <= low) & (high <= c.xh + 4 * EPS * np.abs(c.xh))
+        self.fail(good, "a state is not proved")
 
     def outputs(self) -> None:
         c = self.cert
@@ -355,7 +362,8 @@ class _Check:
                     known = np.isfinite(lam[i]).all(axis=1)
                     if known.any():
                         part = (v[known] for v in (W, W_error, V, V_error, const, np.asarray(lam[i]), at))
-                        found[known] = np.fmax(found[known], self.relaxed(*part) if c.method == "lp" and c.relaxation != "triangle" else self.rows(*part))
+                        rows_of = self.relaxed if c.method == "lp" and c.relaxation != "triangle" else self.rows
+                        found[known] = np.fmax(found[known], rows_of(*part))
                 good[i] = np.asarray(claimed[i]) * sign <= found - slack
             self.fail(good, f"a {name} bound is not proved")
 

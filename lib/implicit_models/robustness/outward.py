@@ -138,12 +138,14 @@ def infimum(
                     z = np.clip(z, a, b)
                     least = np.where(np.isfinite(z), np.minimum(least, m * phi(z) - w * z), least)
             # All errors are relative to |m| P, P the largest |phi| on [a, b], also for small z:
-            #   phi     tanh is exact to a few eps of its value. sigmoid = exp(-t) is to (2 + 3 t) eps of its own, and t exp(-t) <= max(1, t_b) P,
-            #           as it grows until t = 1 and t_b = t(b) is the least t.
-            #   root r  lam / mu is off by at most 4 eps of itself, hence r by d = 4 eps / |tanh r| (half the angle: sigmoid). The slope of
-            #           f = mu phi - lam z is zero at r, so that f grows by |f''| d^2 / 2 <= 24 eps^2 |m / r| <= 6 eps |m r| where r^2 >= 4 eps.
-            #           Where r^2 <= 8 eps, r may be lost: f changes by |m| times the integral of phi'(s) - phi'(r) over [0, r] between there and
-            #           z = 0, at most (2 / 3) |m| r^3 <= 6 eps |m r|, and |r| is about |tanh r| <= P. For sigmoid it is eps^1.5 |m|, with P >= 0.49.
+            # phi: tanh is exact to a few eps of its value. sigmoid = exp(-t) is to (2 + 3 t) eps of its own, and
+            #   t exp(-t) <= max(1, t_b) P, as it grows until t = 1 and t_b = t(b) is the least t.
+            # root r: lam / mu is off by at most 4 eps of itself, hence r by d = 4 eps / |tanh r| (half the angle:
+            #   sigmoid). The slope of f = mu phi - lam z is zero at r, so that f grows by |f''| d^2 / 2
+            #   <= 24 eps^2 |m / r| <= 6 eps |m r| where r^2 >= 4 eps. Where r^2 <= 8 eps, r may be lost: f rises (m > 0)
+            #   only between -r and r, so that the least end is above f(-r) by |m| times the integral of
+            #   phi'(s) - phi'(r) over [-r, r] at most, (4 / 3) |m| r^3 <= 11 eps |m r|, and |r| is about |tanh r| <= P.
+            #   For sigmoid it is eps^1.5 |m|, with P >= 0.49.
             largest = np.maximum(np.abs(phi(a)), np.abs(phi(b)))
             far = 0.0 if name == "tanh" else 3 * np.logaddexp(0.0, -b)
             least = least - (16 + far) * EPS * np.abs(m) * largest

@@ -428,3 +428,146 @@ def test_stale_kernels_are_dropped(tmp_path):
     assert not drop_stale(tmp_path) and (cache / "kernel.f-1.nbi").exists()
     (tmp_path / "kernel.py").write_text("from numba import njit  # changed\n")
     assert drop_stale(tmp_path) and not (cache / "kernel.f-1.nbi").exists()
+
+
+def projected_optimum(M, Z, ball, kappa):
+    """Optimal values by QR of the free columns in unit norm, from the samples: no Gram matrix of free columns."""
+    F = M[:, ~ball]
+    Q = np.linalg.qr(F / np.linalg.norm(F, axis=0))[0]
+    left, target = (X - Q @ (Q.T @ X) for X in (M[:, ball], Z))
+    if not ball.any():
+        return 0.5 * (target**2).sum(0)
+    rows = solve_rows(*gram(left, target), kappa=kappa, rtol=1e-11, atol=1e-13)
+    return 0.5 * ((target - left @ rows.A.T) ** 2).sum(0)
+
+
+@pytest.mark.parametrize("power", [-8, -6, -3, 3, 6, 7, 8])
+@pytest.mark.parametrize("part", [True, False])
+def test_units_of_free_columns_do_not_matter(power, part):
+    rng = np.random.default_rng([abs(power), part])
+    M = rng.normal(size=(40, 8))
+    Z = M @ rng.normal(size=(8, 2)) + 0.1 * rng.normal(size=(40, 2))
+    ball = (np.arange(8) < 4) & part
+    M[:, 5] *= 10.0**power
+    rows = solve_rows(*gram(M, Z), kappa=0.7, ball_mask=ball)
+    assert (rows.status == "optimal").all()
+    values = check(M, Z, rows, kappa=0.7, ball=ball)
+    np.testing.assert_allclose(values, projected_optimum(M, Z, ball, 0.7), rtol=1e-6)
+    # the same column in units of its own, by the conic solver
+    N = M / np.linalg.norm(M, axis=0) ** (np.arange(8) == 5)
+    assert values[0] == pytest.approx(conic(N, Z[:, 0], 0.7, ball, 0.0, 0.0)[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("ridge", [1e-6, 0.1, 10.0])
+@pytest.mark.parametrize("power", [-8, 6, 8])
+def test_units_of_free_columns_do_not_matter_with_a_ridge(ridge, power):
+    """The ridge problem is least squares on stacked data."""
+    rng = np.random.default_rng(1)
+    M, Z = rng.normal(size=(60, 4)), rng.normal(size=(60, 2))
+    M[:, 0] *= 10.0**power
+    rows = solve_rows(*gram(M, Z), kappa=np.inf, ridge=ridge)
+    stacked, target = np.vstack([M, np.sqrt(ridge) * np.eye(4)]), np.vstack([Z, np.zeros((4, 2))])
+    size = np.linalg.norm(stacked, axis=0)
+    exact = np.linalg.lstsq(stacked / size, target, rcond=None)[0] / size[:, None]
+    best = 0.5 * ((target - stacked @ exact) ** 2).sum(0)
+    np.testing.assert_allclose(check(M, Z, rows, kappa=np.inf, ridge=ridge), best, rtol=1e-9)
+    assert (rows.status == "optimal").all()
+    np.testing.assert_allclose(rows.A * size, exact.T * size, atol=1e-7)
+
+
+def test_a_lost_direction_shows_in_the_certificate():
+    """A row fitted without one of the free columns, however small that is: its gap covers what the column would gain."""
+    rng = np.random.default_rng(2)
+    M = rng.normal(size=(50, 5))
+    M[:, 4] *= 1e-7
+    z = M[:, :1] + 3e7 * M[:, 4:]
+    G, C, zz = gram(M, z)
+    A = np.zeros((1, 5))
+    A[0, :4] = np.linalg.lstsq(M[:, :4], z[:, 0], rcond=None)[0]
+    lost = 0.5 * ((M @ A[0] - z[:, 0]) ** 2).sum()
+    assert lost > 1.0
+    for ball in (np.zeros(5, bool), np.arange(5) < 2):
+        assert certify(G, C, zz, A, kappa=5.0, ball_mask=ball)[0] > 0.99 * lost
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-7, 6e-7, 1.2e-6, 2e-6, 3e-6, 1e-5])
+def test_nearly_equal_free_columns_are_certified_or_said_to_be_inaccurate(eps):
+    rng = np.random.default_rng(3)
+    ball = np.arange(8) < 5
+    optimal = 0
+    for _ in range(12):
+        M, Z = rng.normal(size=(40, 8)), 10 * rng.normal(size=(40, 2))
+        M[:, 7] = M[:, 6] + eps * rng.normal(size=40)
+        data = gram(M, Z)
+        rows = solve_rows(*data, kappa=0.4, ball_mask=ball)
+        np.testing.assert_allclose(rows.gap, certify(*data, rows.A, kappa=0.4, ball_mask=ball), rtol=1e-6, atol=1e-12 * data[2].max())
+        excess = 0.5 * ((Z - M @ rows.A.T) ** 2).sum(0) - projected_optimum(M, Z, ball, 0.4)
+        assert (excess <= rows.gap + 1e-9 * data[2]).all()
+        good = rows.status == "optimal"
+        assert (excess[good] <= 2e-9 * data[2][good] + 2e-6 * 0.5 * data[2][good]).all()
+        optimal += good.sum()
+    assert optimal == 24 or eps < 5e-6
+
+
+def test_dependent_free_columns_have_least_norm():
+    """One-hot columns beside a bias in other units and a column of zeros: the coefficients of least norm."""
+    rng = np.random.default_rng(4)
+    M = np.hstack([np.eye(5)[rng.integers(0, 5, 200)], np.full((200, 1), 3.0), np.zeros((200, 1)), rng.normal(size=(200, 2))])
+    Z = rng.normal(size=(200, 2))
+    rows = solve_rows(*gram(M, Z), kappa=np.inf)
+    np.testing.assert_allclose(rows.A, np.linalg.lstsq(M, Z, rcond=None)[0].T, atol=1e-10)
+    assert (rows.status == "optimal").all()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.05])
+def test_a_slack_ball_of_any_radius_is_certified(beta):
+    rng = np.random.default_rng(5)
+    M = rng.normal(size=(50, 12))
+    Z = M @ rng.normal(size=(12, 4)) + 0.5 * rng.normal(size=(50, 4))
+    for kappa in (1e6, 1e10, 1e12, 1e15):
+        rows = solve_rows(*gram(M, Z), kappa=kappa, beta=beta)
+        assert (rows.status == "optimal").all()
+        check(M, Z, rows, kappa=kappa, beta=beta)
+        if not beta:
+            np.testing.assert_allclose(rows.A, np.linalg.lstsq(M, Z, rcond=None)[0].T, atol=1e-10)
+
+
+def test_data_that_no_columns_have_are_refused():
+    M, Z = data()
+    G, C, zz = gram(M, Z)
+    wrong = G.copy()
+    wrong[1, 4] = wrong[4, 1] = 2 * np.sqrt(G[1, 1] * G[4, 4])
+    with pytest.raises(ValueError, match=r"G\[1, 4\] = .*no Gram matrix"):
+        solve_rows(wrong, C, zz, kappa=1.0)
+    with pytest.raises(ValueError, match=r"zz\[2\] = -1: "):
+        solve_rows(G, C, np.where(np.arange(3) == 2, -1.0, zz), kappa=1.0)
+    far = C.copy()
+    far[1, 6] = -1.5 * np.sqrt(G[6, 6] * zz[1])
+    with pytest.raises(ValueError, match=r"C\[1, 6\] = .*row 1"):
+        solve_rows(G, far, zz, kappa=1.0)
+    single = gram(M.astype(np.float32), M[:, :3].astype(np.float32))  # targets that are columns: equality
+    assert (solve_rows(*(x.astype(np.float32) for x in single), kappa=1.0).status == "optimal").all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kappa": np.nan}, "kappa must be at least 0; got nan for row 0"),
+        ({"kappa": np.array([1.0, -1.0, 1.0])}, "got -1.0 for row 1"),
+        ({"beta": np.array([0.0, 0.0, np.nan])}, "beta must be at least 0; got nan for row 2"),
+        ({"ridge": -0.1}, "ridge"),
+        ({"ridge": np.nan}, "ridge"),
+        ({"ball_mask": np.array([0, 2])}, "8 booleans"),
+        ({"ball_mask": np.arange(8)}, "dtype int"),
+    ],
+)
+def test_bad_arguments_of_the_certificate(change, message):
+    M, Z = data()
+    with pytest.raises(ValueError, match=message):
+        certify(*gram(M, Z), np.zeros((3, 8)), **{"kappa": 1.0, **change})
+
+
+@pytest.mark.parametrize("chunk", [0, -3])
+def test_chunk_of_no_samples(chunk):
+    with pytest.raises(ValueError, match=f"chunk must be at least 1; got {chunk}"):
+        gram(*data(), chunk=chunk)

@@ -195,3 +195,49 @@ def test_shapes_are_named():
     G, C, zz = normal(M, Z)
     with pytest.raises(ValueError, match=r"\(20, 20\), \(4, 19\), \(4,\)"):
         screen(G, C[:, :19], zz, kappa=1.0)
+
+
+# -- columns outside the ball
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+@pytest.mark.parametrize("power", [-8, -6, 3, 6, 7])
+def test_units_of_free_columns_do_not_make_a_false_zero(power, ridge):
+    """Against the conic solution in the free column's own units (exact there: the ridge is scaled along)."""
+    cp = pytest.importorskip("cvxpy", reason="cvxpy (extra: sim) is the reference")
+    rng = np.random.default_rng([abs(power), 7])
+    ball, zeros = np.arange(9) < 6, 0
+    for kappa in (0.1, 0.4, 0.8) * 2:
+        N = rng.normal(size=(25, 9))
+        z = 0.5 * N[:, 0] - 0.3 * N[:, 2] + N[:, 8] + 0.5 * N[:, 6] + 0.2 * rng.normal(size=25)
+        units = np.where(np.arange(9) == 6, 10.0**power, 1.0)
+        weights = 1.0 / units if power > 0 or not ridge else np.ones(9)
+        M = N * units if power > 0 or not ridge else N
+        found = screen(*normal(M, z[:, None]), kappa=kappa, ridge=ridge, ball_mask=ball)
+        a = cp.Variable(9)
+        value = 0.5 * cp.sum_squares(N @ a - z) + 0.5 * ridge * cp.sum_squares(cp.multiply(weights, a))
+        problem = cp.Problem(cp.Minimize(value if ridge else 0.5 * cp.sum_squares(N @ a - z)), [cp.norm1(a[:6]) <= kappa])
+        problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+        assert np.abs(a.value[found.certified[0]]).max(initial=0) < 1e-5
+        assert np.abs(found.A[0] / weights - a.value).max() < 1e-4
+        zeros += found.certified.sum()
+    assert zeros > 6
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+def test_nearly_dependent_free_columns_do_not_make_a_false_zero(eps):
+    """Against the problem projected by QR, from the samples."""
+    rng = np.random.default_rng(8)
+    ball, zeros = np.arange(8) < 5, 0
+    for s in range(30):
+        M, Z = rng.normal(size=(40, 8)), 10 * rng.normal(size=(40, 2))
+        M[:, 7] = M[:, 6] + eps * rng.normal(size=40)
+        M[:, 5:] *= 10.0 ** rng.uniform(-3, 3, 3)
+        kappa = (0.4, 1.5)[s % 2]
+        Q = np.linalg.qr(M[:, 5:] / np.linalg.norm(M[:, 5:], axis=0))[0]
+        left, target = (X - Q @ (Q.T @ X) for X in (M[:, :5], Z))
+        exact = solve_rows(*normal(left, target), kappa=kappa, rtol=1e-12, atol=1e-14).A
+        found = screen(*normal(M, Z), kappa=kappa, ball_mask=ball)
+        assert np.abs(exact[found.certified[:, :5]]).max(initial=0) < 1e-6
+        zeros += found.certified.sum()
+    assert zeros > 100 or eps < 5e-6

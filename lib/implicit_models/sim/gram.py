@@ -36,7 +36,7 @@ def gram(
     m, d = M.shape
     if m == 0:
         raise ValueError(f"M and Z hold no sample: {M.shape} and {Z.shape}")
-    step = chunk or max(256, CHUNK_BYTES // (8 * (d + Z.shape[1] + 1)))
+    step = max(256, CHUNK_BYTES // (8 * (d + Z.shape[1] + 1))) if chunk is None else chunk
     if step < 1:
         raise ValueError(f"chunk must be at least 1; got {chunk}")
     G, C, zz = np.zeros((d, d)), np.zeros((Z.shape[1], d)), np.zeros(Z.shape[1])

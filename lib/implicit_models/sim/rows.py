@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from implicit_models.sim.certificate import certify, objective
+from implicit_models.sim.certificate import as_mask, certify, gap_and_objective, objective, row_values
 from implicit_models.sim.fista import fista
 from implicit_models.sim.free_columns import eliminate
 from implicit_models.sim.gram import as_matrix
@@ -23,8 +23,10 @@ from implicit_models.sim.perspective_path import follow_rows
 from implicit_models.sim.row_solver import solve_chunk
 
 ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
+LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
 NO_KNEE = 1e9  # beyond every coefficient: the perspective penalty is then the l1 norm
 FEW = 80  # support up to which the path is followed event by event
+ROUNDOFF = 1e-14  # of ||z||^2, in a gap that is recomputed after elimination
 VIOLATION = 1e-9  # of the ball, relative to kappa, that a certified row may have
 
 
@@ -86,7 +88,7 @@ def solve_rows(
 
     Raises:
         ValueError: shapes that do not fit; kappa, beta, ridge or a tolerance that is negative or NaN (with its row); G
-            not finite, not symmetric or with a negative diagonal.
+            not finite, not symmetric or with a negative diagonal; an entry of G or C that no columns of such norms can have.
 
     Source: Tsai thesis (2024), P(kappa) of section 3.3 (ball_mask None) and (3.4) (ball on the states, beta of the l1
     objective over 2 lambda_1); SIM paper, (7), (11).
@@ -149,6 +151,12 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
 
     good = ((gap <= settings["rtol"] * value) | (gap <= settings["slack"])) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
+    if len(todo):  # a slack ball of large radius has a better bound
+        own = C[todo], zz[todo], A[todo], kappa[todo]
+        bound, found = gap_and_objective(G, *own, settings["ball_mask"], settings["beta"][todo], settings["ridge"])
+        better = bound < gap[todo]
+        gap[todo[better]] = bound[better]
+        todo = todo[~(((bound <= settings["rtol"] * found) | (bound <= settings["slack"][todo])) & (violation[todo] <= VIOLATION * kappa[todo]))]
     for attempt in (_followed, _iterated):
         if len(todo):
             own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
@@ -204,7 +212,17 @@ def _free(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
     """No penalty: the columns outside the ball are eliminated, and what is left has its whole vector in the ball."""
     reduced = eliminate(G, C, zz, ~ball, ridge)
     inner = solve_radii(*reduced.problem, kappas, np.ones(ball.sum(), bool), beta, ridge, rtol, slack)
-    return [Rows(reduced.recover(rows.A), rows.multiplier, rows.gap, rows.n_steps, rows.status) for rows in inner]
+    result = []
+    enough = np.maximum(slack, ROUNDOFF * zz)
+    for kappa, rows in zip(kappas.T, inner, strict=True):
+        # What the elimination dropped or blurred shows in the problem itself alone.
+        A, status = reduced.recover(rows.A), rows.status.copy()
+        radius = kappa if ball.any() else np.full(len(C), np.inf)
+        gap, value = gap_and_objective(G, C, zz, A, radius, ball, beta, ridge, reduced.block)
+        with np.errstate(invalid="ignore"):
+            status[(status != "not_finite") & ~((gap <= rtol * value) | (gap <= enough))] = "inaccurate"
+        result.append(Rows(A, rows.multiplier, gap, rows.n_steps, status))
+    return result
 
 
 def _pinned(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
@@ -263,22 +281,30 @@ def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol):
     worst = np.abs(G - G.T).max(initial=0.0)
     if worst > 1e-8 * diagonal.max(initial=0.0):
         raise ValueError(f"G is not symmetric: |G - G'| reaches {worst:.6g}")
-    ball = np.ones(d, bool) if ball_mask is None else np.ascontiguousarray(np.asarray(ball_mask))
-    if ball.shape != (d,) or ball.dtype != bool:
-        raise ValueError(f"ball_mask must be {d} booleans; got shape {ball.shape}, dtype {ball.dtype}")
-    kappa, beta = _row_values(kappa, "kappa", r, np.inf), _row_values(beta, "beta", r, np.finfo(float).max)
+    _check_products(G, C, zz, diagonal)
+    ball = as_mask(ball_mask, d)
+    kappa, beta = row_values(kappa, "kappa", r, np.inf), row_values(beta, "beta", r, np.finfo(float).max)
     for name, value in (("ridge", ridge), ("rtol", rtol), ("atol", atol)):
         if not 0.0 <= float(value) < np.inf:
             raise ValueError(f"{name} must be at least 0 and finite; got {value}")
     return G, C, zz, kappa, ball, beta, float(ridge), float(rtol), atol * 0.5 * np.where(np.isfinite(zz), zz, 0.0)
 
 
-def _row_values(value, name: str, r: int, largest: float) -> np.ndarray:
-    values = np.asarray(value, dtype=np.float64)
-    if values.ndim and values.shape != (r,):
-        raise ValueError(f"{name} must be a number or one a row, shape ({r},); got shape {values.shape}")
-    values = np.broadcast_to(values, (r,)).copy()
-    bad = np.flatnonzero(~((values >= 0.0) & (values <= largest)))
-    if len(bad):
-        raise ValueError(f"{name} must be at least 0; got {values[bad[0]]} for row {bad[0]}")
-    return values
+def _check_products(G, C, zz, diagonal) -> None:
+    """|G_ij|^2 <= G_ii G_jj and c_j^2 <= G_jj z'z, with room for data that were summed in single precision."""
+    if (zz < 0.0).any():
+        i = int(np.flatnonzero(zz < 0.0)[0])
+        raise ValueError(f"zz[{i}] = {zz[i]:.6g}: a squared norm is not negative")
+    norm, target = np.sqrt(diagonal), np.sqrt(zz)
+    room = LENIENT * norm.max(initial=0.0) + TINY
+    bad = np.abs(G) > (1.0 + LENIENT) * norm[:, None] * norm + room * room
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no Gram matrix")
+    # Written so that a NaN in a row's own data passes: that row is reported by its status.
+    bad = np.abs(C) > (1.0 + LENIENT) * target[:, None] * norm + room * (LENIENT * target[:, None] + TINY)
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(
+            f"C[{i}, {j}] = {C[i, j]:.6g} with G[{j}, {j}] = {diagonal[j]:.6g}, zz[{i}] = {zz[i]:.6g} (row {i}): no products of such columns"
+        )

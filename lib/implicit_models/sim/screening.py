@@ -10,7 +10,8 @@ in every coordinate j, ||N_j||^2 = G_jj + ridge, and
 
 |r*_j| < delta* says that both multipliers mu_1, mu_2 of the MS report's dual (4) are positive. A slack ball has delta* = 0 and no
 certificate. Columns outside the ball are minimised out first (free_columns.py) and never certified. Rounding is part of the test:
-r is known to within e_j = (k + 4) eps (|c_j| + |G_j||a| + ridge |a_j|), k the non-zeros of a.
+r is known to within e_j = (k + 4) eps (|c_j| + |G_j||a| + ridge |a_j|), k the non-zeros of a, and what the elimination adds to that
+(`Reduced.rounding`).
 
 Source: Ganesh MS report (2023), section 5.1, (4), (5); the sphere is that of Ndiaye et al. (2017), for the constrained form.
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from implicit_models.sim.free_columns import eliminate
+from implicit_models.sim.free_columns import ROUNDING, eliminate
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}  # the sphere shrinks with the root of the gap; homotopy ends well below this
 
@@ -101,9 +102,13 @@ def screen(
     part = None if ball.all() else eliminate(G, C, zz, ~ball, ridge)
     inner = (G, C, zz) if part is None else part.problem
     if A is None:
-        from implicit_models.sim.rows import solve_rows
+        from implicit_models.sim.rows import solve_radii, solve_rows
 
-        inside = solve_rows(*inner, kappa=kappas, ridge=ridge, **TIGHT).A
+        if part is None:
+            inside = solve_rows(G, C, zz, kappa=kappas, ridge=ridge, **TIGHT).A
+        else:
+            whole, slack = np.ones(int(ball.sum()), bool), TIGHT["atol"] * 0.5 * np.where(np.isfinite(zz), inner[2], 0.0)
+            inside = solve_radii(*inner, kappas[:, None], whole, np.zeros(len(C)), float(ridge), TIGHT["rtol"], slack)[0].A
     else:
         A = np.asarray(A, dtype=np.float64)
         if A.shape != C.shape:
@@ -112,7 +117,11 @@ def screen(
     inside = _feasible(inside, kappas)
     finite = np.isfinite(zz) & np.isfinite(C).all(1)
     inside = np.where(finite[:, None], inside, 0.0)
-    certified, size, gap, radius, delta, lower = _sphere_test(inner[0], inner[1], inside, kappas, ridge, finite)
+    blur, extra = 0.0, 0.0
+    if part is not None:
+        blur = np.where(finite[:, None], part.rounding(G, np.where(finite[:, None], C, 0.0), np.where(finite, zz, 0.0), inside), 0.0)
+        extra = ROUNDING * np.diagonal(G)[ball]  # what may be left of a column that elimination set to zero
+    certified, size, gap, radius, delta, lower = _sphere_test(inner[0], inner[1], inside, kappas, ridge, finite, blur, extra)
     status = np.where(~finite, "not_finite", np.where(lower > 0, "certified", "slack"))
     full, correlation = np.zeros(C.shape, bool), np.zeros(C.shape)
     full[:, ball], correlation[:, ball] = certified, size
@@ -132,18 +141,21 @@ def _feasible(A: np.ndarray, kappa: np.ndarray) -> np.ndarray:
 
 
 def _sphere_test(
-    G: np.ndarray, C: np.ndarray, A: np.ndarray, kappa: np.ndarray, ridge: float, finite: np.ndarray
+    G: np.ndarray, C: np.ndarray, A: np.ndarray, kappa: np.ndarray, ridge: float, finite: np.ndarray, blur, extra
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """certified (r, s), |r| (r, s), gap, radius, delta and the lower bound of delta* (r,) over the ball's columns."""
+    """certified (r, s), |r| (r, s), gap, radius, delta and the lower bound of delta* (r,) over the ball's columns.
+
+    blur: (r, s) error of C and G in r, extra: (s,) error of diag G; 0 where they are the data themselves.
+    """
     eps = np.finfo(float).eps
     C = np.where(finite[:, None], C, 0.0)
     used = np.flatnonzero((A != 0).any(0))  # few columns: the product over these alone
     r = C - A[:, used] @ G[used] - ridge * A
     size = np.abs(r)
-    length = np.sqrt(np.maximum(np.diagonal(G), 0.0) + ridge)
+    length = np.sqrt(np.maximum(np.diagonal(G), 0.0) + extra + ridge)
     # |G_ij| <= sqrt(G_ii G_jj): a bound of |G||a| without the product
     reach = (np.abs(A) @ length)[:, None] * length + np.abs(C) + ridge * np.abs(A)
-    error = ((A != 0).sum(1) + 4)[:, None] * eps * reach
+    error = ((A != 0).sum(1) + 4)[:, None] * eps * reach + blur
     gap = kappa * (size + error).max(1) - np.einsum("ij,ij->i", A, r) + (np.abs(A) * (error + eps * A.shape[1] * size)).sum(1)
     gap = np.maximum(gap, 0.0)
     radius = np.sqrt(2 * gap)

@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+import warnings
 
 import cvxpy as cp
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 from implicit_models import ImplicitModel
 from implicit_models.sim.certificate import certify
-from implicit_models.sim.fit import fit_sim, row_weights
+from implicit_models.sim.fit import RowsNotCertified, fit_sim, row_weights
 from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import nonzero_parameters
 from implicit_models.sim.states import States, states
@@ -349,7 +350,15 @@ def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
     faulty = {k: v.copy() for k, v in clean.items()}
     faulty["Z"][7, 2], faulty["Y"][3, 1] = bad, bad
     options = {"objective": objective, "scale": "std", "rows_per_chunk": 4}
-    whole, part = (fit_sim(States.from_arrays(**a), **options) for a in (clean, faulty))
+    whole = fit_sim(States.from_arrays(**clean), **options)
+    with pytest.warns(RowsNotCertified, match=r"2 of 7 rows are not certified: row 2 \(not_finite, gap nan\), 6") as caught:
+        part = fit_sim(States.from_arrays(**faulty), **options)
+    assert caught[0].message.rows == (2, 6)
+    with pytest.raises(RowsNotCertified):
+        fit_sim(States.from_arrays(**faulty), **options, on_failure="raise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_sim(States.from_arrays(**faulty), **options, on_failure="ignore")
     assert part.status[[2, 6]].tolist() == ["not_finite"] * 2 and part.failed_rows.tolist() == [2, 6]
     keep = np.array([0, 1, 3, 4, 5])
     np.testing.assert_array_equal(part.A.toarray()[keep[:-1]], whole.A.toarray()[keep[:-1]])

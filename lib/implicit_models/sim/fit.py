@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import numbers
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,30 @@ def _exact_problem(found: States, bias: bool, s: np.ndarray, first: np.ndarray) 
     return arrays
 
 
+class RowsNotCertified(UserWarning, RuntimeError):
+    """Rows of a fit that ended without a certificate; `rows` holds their indices, n_states and above are outputs."""
+
+    def __init__(self, message: str, rows: tuple[int, ...] = ()):
+        super().__init__(message)
+        self.rows = rows
+
+
+def report_failed_rows(fitted: SIMResult, on_failure: str) -> None:
+    """Warn of rows without a certificate, or raise.
+
+    Args: fitted: the fit. on_failure: "warn" | "raise" | "ignore".
+    """
+    lost = fitted.failed_rows
+    if not lost.size or on_failure == "ignore":
+        return
+    named = ", ".join(f"{i} ({fitted.status[i]}, gap {fitted.gap[i]:.2g})" for i in lost[:5])
+    message = f"{lost.size} of {len(fitted.status)} rows are not certified: row {named}" + (", ..." if lost.size > 5 else "")
+    report = RowsNotCertified(f"{message}; rows of status not_finite or infeasible have no values", tuple(int(i) for i in lost))
+    if on_failure == "raise":
+        raise report
+    warnings.warn(report, stacklevel=3)
+
+
 def fit_sim(
     network: nn.Module | States,
     U: Any = None,
@@ -159,6 +184,7 @@ def fit_sim(
     start_method: str | None = None,
     rtol: float = 1e-6,
     atol: float = 1e-9,
+    on_failure: str = "warn",
     progress: bool | None = None,
 ) -> SIMResult:
     """Sparse implicit model whose rows reproduce the states and outputs of a trained network.
@@ -184,8 +210,11 @@ def fit_sim(
         backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 16 to 256, about 64 chunks, if None.
         resume: folder of finished rows; a run that was cut off goes on from there.
         rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
+        on_failure: "warn" | "raise" | "ignore" when rows end without a certificate.
 
     Returns: `SIMResult`; rows without a certificate say so in `status`.
+
+    Warns: RowsNotCertified naming the rows, or raises it.
 
     Raises: TypeError, ValueError naming the argument, the sample or the shape that does not fit.
 
@@ -195,6 +224,8 @@ def fit_sim(
 
     if objective not in OBJECTIVES:
         raise ValueError(f"unknown objective {objective!r}; choose one of {', '.join(OBJECTIVES)}")
+    if on_failure not in ("warn", "raise", "ignore"):
+        raise ValueError(f"on_failure must be 'warn', 'raise' or 'ignore', got {on_failure!r}")
     if ball not in ("state", "row"):
         raise ValueError(f"ball must be 'state' or 'row', got {ball!r}")
     if feedback not in ("full", "strict_upper"):
@@ -256,7 +287,9 @@ def fit_sim(
     described |= terms[objective]
     if exact:
         described = {k: v for k, v in described.items() if not k.startswith("lambda")} | {"exact": True}
-    return SIMResult(
+    fitted = SIMResult(
         A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, feedback=feedback, scale=units, states=found,
         timing=timing, run=run, **whole,
     )  # fmt: skip
+    report_failed_rows(fitted, on_failure)
+    return fitted

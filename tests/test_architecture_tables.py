@@ -87,6 +87,13 @@ def test_a_run_with_one_number_a_seed_is_one_point():
     assert tables.standing_of(content, "x/{}_1", "controls") == (0, 1)
 
 
+def test_published_rows_of_a_task_and_seeds_that_all_models_have():
+    content = {"curves": {}, "values": {"v/implicit": [2.0, 2.0, 9.0, 9.0], "v/linear": [1.0, 1.0], "v/lstm": [3.0, 3.0]}}
+    assert tables.standing_of(content, "v/{}", "baselines") == (1, 1)  # the implicit model's later seeds have no counterpart
+    assert tables.standing_of(content, "v/{}", "baselines", task="volatility") == (0, 1)
+    assert tables.standing_of(content, "v/{}", "baselines", task="identity") == (1, 1)
+
+
 def test_figures_of_the_papers_that_speak_against_them():
     from reproduction.claims import published_value
 

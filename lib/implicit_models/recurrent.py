@@ -54,7 +54,8 @@ class ImplicitRNN(ImplicitModel):
         """Hidden states of every step, and the last one.
 
         On the CPU, with dense matrices, up to 256 states and implicit differentiation, the whole sequence is one compiled call, forward
-        and exactly backward through time; otherwise a loop over the steps.
+        and exactly backward through time; otherwise a loop over the steps. In the loop a sample that is not finite makes the gradients of
+        B, C and D of its whole batch not finite; in the compiled call it does not.
 
         Args: S (N, T, p) sequences; h0 (N, hidden), zero if None.
         Returns: Y (N, T, hidden), h (N, hidden). `last_solve` joins the steps: iterations summed, worst residual.

@@ -149,6 +149,8 @@ def standing(
 ) -> tuple[int, int]:
     """Test points at which an implicit model's median beats every other model's, and the number of points.
 
+    Medians are over the seeds that all these models have, the first ones.
+
     Args:
         curves: model -> (seeds, points) values, as a results file holds them.
         implicit: names of implicit models; the best of them counts.
@@ -159,9 +161,10 @@ def standing(
         ValueError: no implicit or no other model among the curves.
     """
     sign = -1.0 if higher else 1.0
+    seeds = min((len(curves[name]) for name in (*implicit, *others) if name in curves), default=0)
 
     def medians(name: str) -> list[float]:
-        rows = np.array([[sign * value if math.isfinite(value) else math.inf for value in numbers(row)] for row in curves[name]])
+        rows = np.array([[sign * value if math.isfinite(value) else math.inf for value in numbers(row)] for row in curves[name][:seeds]])
         return [statistics.median(column) for column in rows.T]
 
     own, rivals = ([medians(name) for name in names if name in curves] for names in (implicit, others))
@@ -184,11 +187,13 @@ COMPARISONS: dict[str, tuple[str, str, bool]] = {
 IMPLICIT = ("implicit", "implicit_rnn", "implicit_report")
 BASELINES = ("mlp", "mlp_10_9_9_10", "nalu", "lstm", "lstm_report", "transformer", "transformer_report",
              "transformer_sequential", "transformer_depthwise", "transformer_masked", "transformer_unmasked",
-             "transformer_no_pe", "transformer_decoder")  # fmt: skip
+             "transformer_no_pe", "transformer_decoder", "transformer_encoder_decoder")  # fmt: skip
+# Task -> models that are a control elsewhere and a published row there.
+ALSO_PUBLISHED = {"volatility": ("linear",)}
 CONTROLS = ("linear", "mlp_bias_free", "mlp_skip", "autoregression")
 
 
-def standing_of(content: Mapping[str, Any], pattern: str, group: str, *, higher: bool = False) -> tuple[int, int]:
+def standing_of(content: Mapping[str, Any], pattern: str, group: str, *, higher: bool = False, task: str = "") -> tuple[int, int]:
     """`standing` of the implicit models in a committed run.
 
     Args:
@@ -196,8 +201,9 @@ def standing_of(content: Mapping[str, Any], pattern: str, group: str, *, higher:
         pattern: of the name of a model's curve, or of its value where a run records one number a seed.
         group: "baselines" for the papers' models, "controls" for the controls too.
         higher: whether larger values are better.
+        task: of `COMPARISONS`; some controls are published rows of a task.
     """
-    others = BASELINES if group == "baselines" else BASELINES + CONTROLS
+    others = BASELINES + (ALSO_PUBLISHED.get(task, ()) if group == "baselines" else CONTROLS)
     curves = {}
     for name in (*IMPLICIT, *others):
         key = pattern.format(name)

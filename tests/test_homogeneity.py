@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from data_gen.functions import addition, identity, subtraction
 from data_gen.rolling import rolling_argmax, rolling_average
+from data_gen.spiky import spiky
+from data_gen.volatility import window_variance
 from implicit_models.layers import ImplicitModel, ImplicitRNN
 from reproduction import depth_study
 from reproduction.baselines.mlp import MLP
 from reproduction.baselines.transformer import DepthwiseEncoder
+from reproduction.content_key import ROOT
 
 
 def fitted(data):
@@ -67,3 +70,53 @@ def test_an_absolute_tolerance_lets_small_inputs_pass_after_one_step():
     assert depth_study.counts(model, 1e-7 * u).tolist() == [1] * 20
     exact, first = depth_study.equilibria(model, u), np.maximum(u @ depth_study.matrices(model)["B"].T, 0)
     assert np.linalg.norm(exact - first) > 0.05 * np.linalg.norm(exact)
+
+
+def regimes(windows):
+    """Windows with their targets that lie in a spike, outside, and across an entry or exit."""
+    return windows.all(axis=1), ~windows.any(axis=1), windows.any(axis=1) & ~windows.all(axis=1)
+
+
+def test_one_linear_map_continues_the_interior_of_spikes_and_no_other_part():
+    data = spiky(noise=0.5, seed=0)
+    masks = [np.lib.stride_tricks.sliding_window_view(part, 11) for part in np.split(data.meta["spiky"], [7_000])]
+    inside, calm, across = regimes(masks[1])
+    u, y = data.u_train.astype(float), data.y_train[:, 0].astype(float)
+    far, target = (array.astype(float) for array in data.test[0])
+
+    def errors(where):
+        weights = np.linalg.lstsq(u[where], y[where], rcond=None)[0]
+        return weights, (far @ weights - target[:, 0]) ** 2
+
+    trained_inside, trained_calm, _ = regimes(masks[0])
+    weights, squared = errors(trained_inside)
+    assert squared[inside].max() < 1e-8 < 1 < squared[across].mean()
+    # the noise of variance 1/4 is multiplied by the squared length of the weights
+    assert squared[calm].mean() == pytest.approx(0.25 * (1 + weights @ weights), rel=0.1) and weights @ weights > 100
+    for scale in (1e-3, 1e3):
+        assert np.allclose(scale * far[inside] @ weights, scale * target[inside, 0], rtol=1e-3, atol=1e-3 * scale)
+    _, squared = errors(trained_calm)
+    sine = np.sin(100 / 9999 * np.arange(7_010, 10_000))[calm]
+    assert 0.25 < squared[calm].mean() < 0.3 < np.mean(sine**2)  # the sine is foreseen, the noise is not
+    _, squared = errors(slice(None))
+    assert squared[inside].mean() > 1 and squared[calm].mean() > 2 * 0.25
+    row = next(line for line in (ROOT / "book" / "homogeneity.md").read_text().splitlines() if line.startswith("| spiky"))
+    assert row.split("|")[-2].strip().startswith("one for the interior of spikes") and "calm" not in row
+
+
+def test_variance_has_degree_two_in_prices_and_the_model_one():
+    rng = np.random.default_rng(0)
+    prices, model = 20 + rng.standard_normal((6, 10)).cumsum(axis=1), ImplicitModel(10, 1, 5, seed=0, tol=1e-13).double()
+    assert np.allclose(window_variance(7 * prices), 49 * window_variance(prices))
+    assert np.allclose(window_variance(prices + 100), window_variance(prices))
+    near, far = (model(torch.as_tensor(scale * prices)).detach().numpy() for scale in (1, 7))
+    assert np.allclose(far, 7 * near)
+    page = (ROOT / "book" / "homogeneity.md").read_text()
+    assert "no homogeneous form" not in page
+    before = page[: page.index("{measured}`ch5_volatility:mean_forecast_in_the_papers_form`")]
+    assert before.rstrip().endswith("The implicit model's mean forecast of the test year is")
+
+
+def test_the_deviation_of_differences_vanishes_on_lines():
+    steps = np.diff(3.0 + 2.0 * np.arange(8))
+    assert steps.std() == 0 < np.sqrt(np.mean(steps**2))

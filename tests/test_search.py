@@ -22,6 +22,38 @@ def test_folds_are_disjoint_and_cover_the_data(monkeypatch):
         assert not set(trained) & set(held) and len(trained) + len(held) == 23
 
 
+@pytest.mark.parametrize("task", search.SIZES)
+def test_windows_of_a_series_are_not_trained_on_beside_the_held_out_block(task, tmp_path, monkeypatch):
+    """A series whose value is its place, so that windows tell which points they hold; run as `main` runs it."""
+    span = 11 if task == "spiky" else 1
+    places = np.lib.stride_tricks.sliding_window_view(np.arange(300.0), span)
+    monkeypatch.setattr(search, "training_data", lambda name, seed: (places, places))
+    monkeypatch.setattr(search, "candidates", lambda: iter([(task, "implicit", {}, lambda seed: None, Recipe(epochs=1))]))
+    trained, held_out = [], []
+    monkeypatch.setattr(search, "train", lambda model, u, y, **options: trained.append(u))
+    monkeypatch.setattr(search, "evaluate", lambda model, test: held_out.append(test[0][0]) or {0: 0.0})
+    search.main(["--json", str(tmp_path / "search.json")])
+    assert sorted(np.concatenate(held_out)[:, -1]) == sorted(places[:, -1])
+    for u, held in zip(trained, held_out, strict=True):
+        assert not set(u.ravel()) & set(held.ravel())
+        apart = [k for k in range(1, len(held)) if held[k, -1] != held[k - 1, -1] + 1]
+        assert bool(apart) == (task != "spiky")  # independent samples are drawn, windows are a block
+        assert len(u) >= len(places) - len(held) - 2 * 11
+
+
+def test_a_window_and_its_target_are_consecutive_points():
+    u, y = search.training_data("spiky", 0)
+    points = np.hstack([u, y])
+    assert points.shape[1] == search.SPANS["spiky"] == 11
+    assert all(np.array_equal(points[k:, 0], points[: len(points) - k, k]) for k in range(1, 11))
+
+
+@pytest.mark.parametrize(("n", "span"), [(4, 0), (20, 11)])
+def test_too_few_samples_are_refused(n, span):
+    with pytest.raises(ValueError, match=f"{n} "):
+        search.split(n, 0, span)
+
+
 def test_validation_error_of_a_linear_target_goes_to_zero():
     rng = np.random.default_rng(0)
     u = rng.standard_normal((200, 3)).astype(np.float32)
@@ -65,12 +97,13 @@ def test_every_model_fits_its_data(task, monkeypatch):
     """One step of every model on every task; the argmax is judged by its share of wrong answers."""
     monkeypatch.setattr(search, "N_TRAIN", 20)
     u, y = search.training_data(task, 0)
-    u, y = u[:20], y[:20]
+    n = 60 if task == "spiky" else 20
+    u, y = u[:n], y[:n]
     seen = set()
     for name, model, setting, build, recipe in search.candidates():
         if name == task and model not in seen:
             seen.add(model)
-            errors = search.cross_validate(u, y, build, dataclasses.replace(recipe, epochs=1), 0)
+            errors = search.cross_validate(u, y, build, dataclasses.replace(recipe, epochs=1), 0, search.SPANS.get(task, 0))
             assert len(errors) == search.FOLDS and np.isfinite(errors).all()
             assert task != "rolling_argmax" or max(errors) <= 1
 

@@ -4,6 +4,13 @@
 
 No test set and no shifted data is looked at. Results go to results/search.json as they come, so that an interrupted
 search goes on where it stopped.
+
+Samples of identity, addition, rolling average and argmax are drawn independently, and so are their folds. Windows of
+the spiky series overlap: their folds are blocks of the series, and training windows keep a distance from the held-out
+block.
+
+Not searched: the volatility task, the transformers of any task (too slow for a grid), and subtraction, which has
+addition's inputs and sizes. They are trained with the settings of their task modules.
 """
 
 from __future__ import annotations
@@ -48,6 +55,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "spiky": {"q": 1, "rnn": (20, 20), "lstm": 20},
 }
 SEQUENTIAL = ("implicit_rnn", "lstm")
+LOOK_BACK, HORIZON = 10, 1
+# Task whose samples are windows of one series, one point apart -> points of a window with its target.
+SPANS = {"spiky": LOOK_BACK + HORIZON}
 Candidate = tuple[str, str, dict[str, Any], Callable[[int], nn.Module], Recipe]
 
 
@@ -101,13 +111,40 @@ def training_data(task: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
             data = rolling_argmax(N_TRAIN, 1, scales=[1.0], seed=seed)
             return data.u_train, data.y_train[:, -1].copy()
         case "spiky":
-            data = spiky(scaling="standard", seed=seed)
+            data = spiky(look_back=LOOK_BACK, horizon=HORIZON, scaling="standard", seed=seed)
         case _:
             raise ValueError(f"task must be one of {', '.join(SIZES)}; got {task!r}")
     return data.u_train, data.y_train
 
 
-def cross_validate(u: np.ndarray, y: np.ndarray, build: Callable[[int], nn.Module], recipe: Recipe, seed: int) -> list[float]:
+def split(n: int, seed: int, span: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Folds of n samples: (training, held-out) indices of each.
+
+    Args:
+        n: samples.
+        seed: of the random folds.
+        span: 0 where samples are independent: random folds. Else sample i is a window of the points i, ..., i + span - 1
+            of a series: folds are blocks of consecutive windows, and the `span` windows next to a block on either side
+            are not trained on, so that no point of a training window, input or target, is one of a held-out window.
+
+    Raises:
+        ValueError: fewer samples than folds, or so few that nothing is left to train on.
+    """
+    if n < FOLDS:
+        raise ValueError(f"{n} samples cannot be split into {FOLDS} folds")
+    order = np.arange(n) if span else np.random.default_rng(seed).permutation(n)
+    folds = np.array_split(order, FOLDS)
+    if not span:
+        return [(np.concatenate(folds[:k] + folds[k + 1:]), held_out) for k, held_out in enumerate(folds)]
+    pairs = [(order[(order < block[0] - span) | (order > block[-1] + span)], block) for block in folds]
+    if not all(len(rest) for rest, _ in pairs):
+        raise ValueError(f"{n} windows of {span} points leave nothing to train on beside a held-out block")
+    return pairs
+
+
+def cross_validate(
+    u: np.ndarray, y: np.ndarray, build: Callable[[int], nn.Module], recipe: Recipe, seed: int, span: int = 0
+) -> list[float]:
     """Validation error of each fold: mean squared error, or share of wrong answers for cross-entropy.
 
     Args:
@@ -115,11 +152,10 @@ def cross_validate(u: np.ndarray, y: np.ndarray, build: Callable[[int], nn.Modul
         build: seed -> untrained model.
         recipe: of the training.
         seed: of folds, initial weights and shuffling.
+        span: as in `split`.
     """
-    folds = np.array_split(np.random.default_rng(seed).permutation(len(u)), FOLDS)
     errors = []
-    for k, held_out in enumerate(folds):
-        rest = np.concatenate([fold for j, fold in enumerate(folds) if j != k])
+    for k, (rest, held_out) in enumerate(split(len(u), seed, span)):
         model = build(seed + k)
         train(model, u[rest], y[rest], recipe=recipe, seed=seed + k, progress=False)
         test = {0: (u[held_out], y[held_out])}
@@ -156,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
         if model in SEQUENTIAL:
             u, y = u[:N_SEQUENCES], y[:N_SEQUENCES]
         start, cpu = time.perf_counter(), time.process_time()
-        errors = cross_validate(u, y, build, recipe, options.seed)
+        errors = cross_validate(u, y, build, recipe, options.seed, SPANS.get(task, 0))
         fresh += 1
         content["points"].append({
             "task": task, "model": model, "setting": setting, "errors": [str(e) if not np.isfinite(e) else e for e in errors],

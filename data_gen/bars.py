@@ -8,12 +8,14 @@ reported; the others are errors unless `accept` names them, which says in the ca
     "non_positive"   bars with a price that is not positive and finite, or a negative volume, are left out
     "inconsistent"   bars whose open, close or VWAP lies outside low..high, or whose low is above high, are left out
 
-Times that do not fit the exchange's session are an error that names the shift which would make them fit: a wrong time zone moves the
-opening, and with it every window, silently.
+Times that do not fit the exchange's sessions are an error that names the shift which would make them fit and the first session that it is
+wrong for: a wrong time zone, or bars stamped at their end, moves the opening, and with it every window, silently. A file of several stocks
+is an error as well.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +38,17 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "volume": ("volume", "v", "vol", "shares"),
     "vwap": ("vwap", "vw", "average", "wap", "avg_price"),
 }
-# Share of the bars of a month that must lie better at another hour before the time zone is called wrong.
+# Columns that name the stock.
+SYMBOLS = ("symbol", "ticker", "sym", "s", "instrument", "security", "isin", "cusip", "figi", "ric", "permno")
+# Share of a session's volume that must lie better at another time before the time zone is called wrong.
 CLEARLY = 0.02
+# Least volume a minute, relative to the session's, of minutes that a shift would bring into it: extended hours have far less.
+SESSION_LIKE = 0.25
+# Least ratio of the volume of the opening minute to that of the minute before.
+JUMP = 5.0
+# Shifts that time zones can be wrong by, minutes, the smallest first.
+ZONE_SHIFTS = tuple(sorted(range(-14 * 60, 14 * 60 + 1, 30), key=abs))
+DAY = 24 * 60
 # Tolerance of the consistency check, dollars: vendors round VWAP and prices differently, or store them in float32.
 ROUNDING = 0.005
 
@@ -100,6 +111,7 @@ def read_bars(
 
     Args:
         path: .csv, .csv.gz or .parquet; one row a minute, the time at the start of the minute.
+            A column of symbols, where there is one, must hold a single stock.
         time_zone: of times without an offset, such as "America/New_York" or "UTC"; numbers are Unix times (UTC) in s, ms, us or ns.
         columns: field -> column name, for those that no alias finds.
         accept: irregularities to deal with as the module says.
@@ -112,10 +124,14 @@ def read_bars(
         FileNotFoundError, ImportError: no such file, or no Parquet engine.
     """
     path = Path(path)
+    _check_accept(accept)
     frame = _frame(path)
     names = _columns(path.name, [str(c) for c in frame.columns], columns or {})
+    if not len(frame):
+        raise BarsError(f"{path.name}: no rows")
+    _check_symbol(path.name, frame, names)
     time = _times(path.name, frame[names["time"]], time_zone)
-    values = {name: frame[column].to_numpy(dtype=np.float64) for name, column in names.items() if name != "time"}
+    values = {name: _numbers(path.name, frame[column]) for name, column in names.items() if name != "time"}
     return check_bars(time, values, source=path.name, columns=names, accept=accept)
 
 
@@ -137,9 +153,7 @@ def check_bars(
 
     Returns, Raises: as `read_bars`.
     """
-    unknown = set(accept) - set(ACCEPTABLE)
-    if unknown:
-        raise ValueError(f"accept: {', '.join(sorted(unknown))} unknown; known are {', '.join(ACCEPTABLE)}")
+    _check_accept(accept)
     columns = dict(columns or {name: name for name in values})
     values = _completed({name: np.asarray(column, dtype=np.float64) for name, column in values.items()}, columns)
     time = np.asarray(time).astype("datetime64[s]")
@@ -213,6 +227,14 @@ def check_bars(
     return bars, report
 
 
+def _check_accept(accept: Collection[str]) -> None:
+    if isinstance(accept, str):  # its letters would be taken for words
+        raise BarsError(f"accept: a collection of words is wanted, such as [{accept!r}]; got the string {accept!r}")
+    unknown = set(accept) - set(ACCEPTABLE)
+    if unknown:
+        raise ValueError(f"accept: {', '.join(sorted(map(str, unknown)))} unknown; known are {', '.join(ACCEPTABLE)}")
+
+
 def _completed(values: dict[str, np.ndarray], columns: dict[str, str]) -> dict[str, np.ndarray]:
     """All seven columns: VWAP from high, low and close, or all prices from the VWAP; both are named in `columns`."""
     if not {"high", "low", "close"} <= set(values) and "vwap" not in values:
@@ -229,28 +251,139 @@ def _completed(values: dict[str, np.ndarray], columns: dict[str, str]) -> dict[s
 
 
 def _check_zone(source: str, time: np.ndarray, calendar, weight: np.ndarray) -> None:
-    """Refuse times of which another whole hour would put clearly more weight into the sessions, month by month."""
-    local_day = np.searchsorted(calendar.opens, time + np.timedelta64(12, "h"), side="right") - 1
-    offset = (time - calendar.opens[np.maximum(local_day, 0)]).astype(np.int64) // 60
-    length = calendar.minutes[np.maximum(local_day, 0)]
-    month = calendar.dates[np.maximum(local_day, 0)].astype("datetime64[M]")
-    for each in np.unique(month):
-        chosen = month == each
-        total = weight[chosen].sum()
-        if total <= 0:
+    """Refuse times that another shift fits clearly better, judged session by session.
+
+    Clocks change over a weekend, on different ones in different zones, so that a zone may be wrong for a single week:
+    sessions vote, and the votes are counted by calendar week.
+
+    Args:
+        source: for the message.
+        time: (N,) starts of the bars.
+        calendar: sessions around them.
+        weight: (N,) volumes, or ones.
+
+    Raises:
+        BarsError: with the shift and the first session that it is found in.
+    """
+    day = np.maximum(np.searchsorted(calendar.opens, time + np.timedelta64(12, "h"), side="right") - 1, 0)
+    offset = (time - calendar.opens[day]).astype(np.int64) // 60
+    near = (offset >= -DAY) & (offset < 2 * DAY)
+    # volume[d, DAY + m]: of session d's minute m, counted from its opening
+    width = 3 * DAY
+    volume = np.bincount(
+        day[near] * width + offset[near] + DAY, weight[near], minlength=len(calendar.dates) * width
+    ).reshape(-1, width)  # fmt: skip
+    week = (calendar.dates.astype("datetime64[D]").astype(np.int64) + 3) // 7  # the epoch was a Thursday
+    _check_minutes(source, calendar, volume, week)
+    _check_half_hours(source, calendar, volume, week)
+
+
+def _ends(volume: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and last minute with volume of every session, counted from its opening."""
+    traded = volume > 0
+    return traded.argmax(axis=1) - DAY, volume.shape[1] - 1 - traded[:, ::-1].argmax(axis=1) - DAY
+
+
+def _check_half_hours(source: str, calendar, volume: np.ndarray, week: np.ndarray) -> None:
+    """Refuse when another half hour puts clearly more of the volume into two sessions of a week, or into all there are.
+
+    The minutes that the shift brings in must trade like a session's: otherwise a session that merely begins late would
+    be called shifted for the sake of its extended hours. A single session is enough where its first and its last bar are
+    both off by the shift.
+    """
+    total = volume.sum(axis=1)
+    judged = np.flatnonzero(total > 0)
+    cumulated = np.concatenate([np.zeros((len(volume), 1)), volume.cumsum(axis=1)], axis=1)
+
+    def inside(days: np.ndarray, shift: int) -> np.ndarray:
+        start = DAY - shift
+        return cumulated[days, start + calendar.minutes[days]] - cumulated[days, start]
+
+    shares = np.stack([inside(judged, shift) for shift in ZONE_SHIFTS], axis=1) / total[judged, None]
+    best = (shares >= shares.max(axis=1, keepdims=True) - 1e-9).argmax(axis=1)
+    suspects = np.flatnonzero(shares[np.arange(len(judged)), best] > shares[:, 0] + CLEARLY)
+    votes = [
+        k for k in suspects
+        if _trades_like_a_session(volume[judged[k]], calendar.minutes[judged[k]], ZONE_SHIFTS[best[k]], total[judged])
+    ]  # fmt: skip
+    if not votes:
+        return
+    votes = np.array(votes)
+    first, last = _ends(volume[judged[votes]])
+    shift = np.array(ZONE_SHIFTS)[best[votes]]
+    common = np.bincount(best[votes], minlength=len(ZONE_SHIFTS))
+    both = np.maximum(abs(first + shift), abs(last + shift - calendar.minutes[judged[votes]] + 1)) <= 5
+    for each in np.unique(week[judged[votes]]):
+        chosen = week[judged[votes]] == each
+        if not (chosen.sum() > 1 or both[chosen].any() or len(votes) == len(judged)):
             continue
-
-        def share(hours: int) -> float:
-            at = offset[chosen] + 60 * hours
-            return float(weight[chosen][(at >= 0) & (at < length[chosen])].sum() / total)
-
-        here = share(0)
-        best = max(range(-14, 15), key=lambda hours: (share(hours), -abs(hours)))
-        if best and share(best) > here + CLEARLY:
+        days = judged[votes[chosen]]
+        pooled = np.array([inside(days, shift).sum() for shift in ZONE_SHIFTS]) / total[days].sum()
+        # a session that begins late fits several shifts: take the one of most sessions, then the smallest
+        k = int(np.where(pooled >= pooled.max() - 1e-9, common, -1).argmax())
+        if k:
             raise BarsError(
-                f"{source}: in {each} only {here:.0%} of the volume lies inside the session, 09:30 to 16:00 New York time; "
-                f"{best:+d} h would give {share(best):.0%}: is the time zone right?"
+                f"{source}: in {len(days)} session{'s' * (len(days) > 1)} from {calendar.dates[days[0]]} only "
+                f"{pooled[0]:.0%} of the volume lies inside the session, 09:30 to 16:00 New York time; {_shift(ZONE_SHIFTS[k])} would give {pooled[k]:.0%}: is the time zone right?"
             )
+
+
+def _trades_like_a_session(volume: np.ndarray, length: int, shift: int, totals: np.ndarray) -> bool:
+    """Whether the minutes that a shift brings into a session trade like those that it keeps there.
+
+    Volumes are capped at the median minute, since one print after the close may be a tenth of the day.
+    """
+    minute = np.arange(len(volume)) - DAY
+    now, then = (minute >= 0) & (minute < length), (minute + shift >= 0) & (minute + shift < length)
+    kept, gained = volume[now & then], volume[then & ~now]
+    if not kept.any():  # nothing to compare with inside this session: compare with the other ones
+        return bool(gained.sum() >= SESSION_LIKE * np.median(totals))
+    cap = np.median(kept[kept > 0])
+    return bool(np.minimum(gained, cap).mean() >= SESSION_LIKE * np.minimum(kept, cap).mean())
+
+
+def _check_minutes(source: str, calendar, volume: np.ndarray, week: np.ndarray) -> None:
+    """Refuse when most sessions of a week begin and end equally late or early, or open a minute beside the opening.
+
+    Without extended hours the first and the last bar tell. With them the opening does: its minute trades many times what
+    the one before does.
+    Absent bars can look alike in one or two sessions, so that these count only when they are nearly whole.
+    """
+    length = calendar.minutes
+    days = np.arange(len(volume))
+    within = volume[:, DAY : DAY + length.max()]
+    judged = within.any(axis=1)
+    first, last = _ends(volume)
+    late = np.where(first == last - length + 1, first, 0)
+    traded = np.where(within > 0, within, np.nan)
+    median = np.full(len(volume), np.inf)
+    median[judged] = np.nanmedian(traded[judged], axis=1)
+    before, opening, after = volume[:, DAY - 1], volume[:, DAY], volume[:, DAY + 1]
+    opens_late = (after > JUMP * opening) & (after >= median) & (volume[days, DAY + length] > 0)
+    opens_early = (before > JUMP * volume[:, DAY - 2]) & (before >= median) & (before > opening)
+    late = np.where(late == 0, opens_late * 1 - opens_early * 1, late)
+    late[late % 30 == 0] = 0  # left to the half hours
+    cumulated = np.concatenate([np.zeros((len(volume), 1), int), (volume > 0).cumsum(axis=1)], axis=1)
+    begin = np.clip(DAY + late, 0, 2 * DAY)
+    whole = cumulated[days, begin + length] - cumulated[days, begin] >= 0.95 * length
+    for each in np.unique(week[judged & (late != 0)]):
+        chosen = judged & (week == each)
+        values, counts = np.unique(late[chosen], return_counts=True)
+        k = int(values[counts.argmax()])
+        votes = days[chosen & (late == k)]
+        enough = len(votes) > 2 or (whole[votes].all() and (len(votes) == 2 or judged.sum() == 1))
+        if k and 4 * len(votes) >= 3 * chosen.sum() and enough:
+            hint = "stamped at their end" if k == 1 else "delayed" if k > 0 else "early"
+            raise BarsError(
+                f"{source}: {len(votes)} of the {chosen.sum()} sessions of a week, from {calendar.dates[votes[0]]}, begin and end "
+                f"{abs(k)} min {'after' if k > 0 else 'before'} 09:30 and the close, New York time; {_shift(-k)} would fit: "
+                f"are the bars {hint}? Each needs the time at which it starts"
+            )
+
+
+def _shift(minutes: int) -> str:
+    hours, rest = divmod(abs(minutes), 60)
+    return ("-" if minutes < 0 else "+") + " ".join([f"{hours} h"] * (hours > 0) + [f"{rest} min"] * (rest > 0))
 
 
 def _prices(column: np.ndarray) -> str:
@@ -262,14 +395,50 @@ def _frame(path: Path):
 
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    if path.suffix == ".parquet":
-        try:
+    try:
+        if path.suffix == ".parquet":
             return pandas.read_parquet(path).reset_index()
-        except ImportError as error:
-            raise ImportError(f"{path.name}: Parquet needs pyarrow (pip install pyarrow); or write the bars as CSV") from error
-    if path.name.endswith((".csv", ".csv.gz")):
-        return pandas.read_csv(path)
+        if path.name.endswith((".csv", ".csv.gz")):
+            return pandas.read_csv(path)
+    except ImportError as error:
+        raise ImportError(f"{path.name}: Parquet needs pyarrow (pip install pyarrow); or write the bars as CSV") from error
+    except pandas.errors.EmptyDataError as error:
+        raise BarsError(f"{path.name}: the file is empty") from error
+    except (ValueError, EOFError, gzip.BadGzipFile) as error:  # rows of different lengths, an encoding, a file cut short
+        raise BarsError(f"{path.name}: cannot be read: {error}") from error
     raise BarsError(f"{path.name}: neither .csv, .csv.gz nor .parquet")
+
+
+def _check_symbol(source: str, frame, names: Mapping[str, str]) -> None:
+    """Refuse a file of several stocks: their bars would make one series with a jump."""
+    for column in frame.columns:
+        if column in names.values() or _plain(str(column)) not in SYMBOLS:
+            continue
+        values = frame[column].astype(str).str.strip().where(frame[column].notna())
+        present = list(dict.fromkeys(values.dropna()))
+        if len(present) > 1:
+            row = int((values == present[1]).to_numpy().argmax())
+            listed = ", ".join(present[:5]) + ", ..." * (len(present) > 5)
+            raise BarsError(
+                f"{source}: column {column!r} holds {len(present)} stocks, {listed}; {present[1]} begins at row {row}: "
+                "read one stock at a time"
+            )
+
+
+def _numbers(source: str, column) -> np.ndarray:
+    """A column of prices or volumes; the row of anything else than a number is named."""
+    import pandas
+
+    numbers = pandas.to_numeric(column, errors="coerce")
+    bad = (numbers.isna() & column.notna()).to_numpy()
+    if bad.any():
+        row = int(bad.argmax())
+        raise BarsError(f"{source}: row {row}, column {column.name!r}: {column.iloc[row]!r} is not a number ({int(bad.sum())} such rows)")
+    return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _plain(column: str) -> str:
+    return column.strip().lower().replace(" ", "_")
 
 
 def _columns(source: str, present: list[str], given: Mapping[str, str]) -> dict[str, str]:
@@ -280,7 +449,7 @@ def _columns(source: str, present: list[str], given: Mapping[str, str]) -> dict[
     for name, aliases in ALIASES.items():
         if name in names:
             continue
-        matches = [column for column in present if column.strip().lower().replace(" ", "_") in aliases]
+        matches = [column for column in present if _plain(column) in aliases]
         if len(matches) > 1:
             raise BarsError(f"{source}: {' and '.join(matches)} could both be {name}; say which with columns={{{name!r}: ...}}")
         if matches:
@@ -317,4 +486,12 @@ def _times(source: str, column, time_zone: str | None) -> np.ndarray:
         zone = ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise BarsError(f"{source}: time_zone {time_zone!r} is unknown") from error
-    return text.dt.tz_localize(zone, ambiguous="NaT", nonexistent="NaT").dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
+    utc = text.dt.tz_localize(zone, ambiguous="NaT", nonexistent="NaT").dt.tz_convert("UTC").dt.tz_localize(None)
+    unclear = (utc.isna() & text.notna()).to_numpy()
+    if unclear.any():
+        row = int(unclear.argmax())
+        raise BarsError(
+            f"{source}: row {row}: {text.iloc[row]} is ambiguous or does not exist in {time_zone}, where clocks change then "
+            f"({int(unclear.sum())} such rows): give times in UTC or with their offsets, or leave these rows out"
+        )
+    return utc.to_numpy()

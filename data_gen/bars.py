@@ -324,7 +324,8 @@ def _check_half_hours(source: str, calendar, volume: np.ndarray, week: np.ndarra
         if k:
             raise BarsError(
                 f"{source}: in {len(days)} session{'s' * (len(days) > 1)} from {calendar.dates[days[0]]} only "
-                f"{pooled[0]:.0%} of the volume lies inside the session, 09:30 to 16:00 New York time; {_shift(ZONE_SHIFTS[k])} would give {pooled[k]:.0%}: is the time zone right?"
+                f"{pooled[0]:.0%} of the volume lies inside the session, 09:30 to 16:00 New York time; "
+                f"{_shift(ZONE_SHIFTS[k])} would give {pooled[k]:.0%}: is the time zone right?"
             )
 
 

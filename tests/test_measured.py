@@ -1,10 +1,12 @@
 """The page's roles: numbers come from the committed runs, what is missing is said or stops the build."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
+from reproduction.claims import VERDICTS
 from reproduction.results import RESULTS, load, summary
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,15 +43,25 @@ def test_a_verdict_is_that_of_the_scoreboard(measured):
         measured.verdict_of("ch5-nothing")
 
 
-def test_roles_of_the_pages_name_recorded_values(measured):
-    """Every key that a page quotes is held by the committed run, where there is one."""
-    import re
+PAGES = (*sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb")))
+ROLES = {(notebook, key) for page in PAGES for notebook, key in re.findall(r"\{measured\}`([^:`]+):([^`]+)`", page.read_text())}
+VERDICTS_QUOTED = {identifier for page in PAGES for identifier in re.findall(r"\{verdict\}`([^`]+)`", page.read_text())}
 
-    for page in (*sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))):
-        for notebook, key in re.findall(r"\{measured\}`([^:`]+):([^`]+)`", page.read_text()):
-            measured.quoted(notebook, key)
-        for identifier in re.findall(r"\{verdict\}`([^`]+)`", page.read_text()):
-            measured.verdict_of(identifier)
+
+@pytest.mark.parametrize(("notebook", "key"), sorted(ROLES))
+def test_a_quoted_key_is_held_by_the_committed_run(measured, notebook, key):
+    content = load(RESULTS / f"{notebook}.json")
+    found = measured.quoted(notebook, key).removesuffix(" (stale)")
+    assert found == ("no committed run yet" if content is None else f"{summary(content['values'][key])} {content['units'].get(key, '')}".strip())
+
+
+@pytest.mark.parametrize("identifier", sorted(VERDICTS_QUOTED))
+def test_a_quoted_verdict_is_one_of_the_five(measured, identifier):
+    assert measured.verdict_of(identifier) in VERDICTS
+
+
+def test_pages_quote_runs_and_verdicts():
+    assert len(ROLES) > 40 and len(VERDICTS_QUOTED) > 5  # the patterns above find what the pages hold
 
 
 def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):

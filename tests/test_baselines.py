@@ -9,9 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from reproduction.baselines.decoders import DecoderOnly, SequenceTransformer
 from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import ACTIVATIONS, MLP, PAPER_ACTIVATIONS
 from reproduction.baselines.nalu import NALU, NALUCell
+from reproduction.baselines.neural_ode import NeuralODE
+from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
 from reproduction.baselines.transformer import DepthwiseEncoder, EncoderDecoder, SequentialEncoder
 
 
@@ -188,6 +191,11 @@ MAKERS = [
     lambda seed: DepthwiseEncoder(4, 2, width=8, seed=seed),
     lambda seed: SequentialEncoder(4, width=8, seed=seed),
     lambda seed: EncoderDecoder(4, 2, width=8, seed=seed),
+    lambda seed: SequenceTransformer(4, 2, width=6, out_features=1, seed=seed),
+    lambda seed: DecoderOnly(4, 2, seed=seed),
+    lambda seed: SequenceLSTM(4, 1, seed=seed),
+    lambda seed: SequenceImplicitRNN(4, 3, 1, seed=seed),
+    lambda seed: NeuralODE(4, 3, 5, seed=seed),
 ]
 
 

@@ -113,7 +113,7 @@ def test_study_is_homogeneous_where_the_model_is():
     assert len(study.histories["linear"][0].evaluation) == 10 and not study.histories["implicit"][0].evaluation
     assert study.histories["linear"][0].evaluation[-1] == study.accuracies["linear"][0]
     assert study.at("linear", 100.0) == [study.accuracies["linear"][0][1]] and study.cpu_seconds > 0
-    with pytest.raises(KeyError, match="scale 7.0 was not tested"):
+    with pytest.raises(KeyError, match="shift 7.0 was not tested"):
         study.at("linear", 7.0)
 
 

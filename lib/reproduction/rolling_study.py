@@ -15,50 +15,35 @@ from data_gen.dataset import Dataset
 from reproduction.baselines.decoders import SequenceTransformer, decoded
 from reproduction.baselines.sequence import SequenceImplicitRNN
 from reproduction.evaluation import count_parameters, predict
-from reproduction.recipe import History, Recipe
-from reproduction.study import scaled
+from reproduction.study import Models, Study, scaled
 from reproduction.trained import train_or_load
 from reproduction.training import train
 
-Models = Mapping[str, tuple[Callable[[], nn.Module], Recipe]]
-
 
 @dataclass
-class AccuracyStudy:
-    """What a study measured; the outer key is the model's name, lists run over the seeds that trained it.
+class AccuracyStudy(Study):
+    """A study of classifiers: what `Study` holds as errors are shares of sequences whose last label is right.
 
     Args:
-        accuracies: share of sequences whose last label is right, (seeds, scales).
-        train_accuracies: the same on the training set after training.
-        histories: of the trainings.
-        parameters: number of trainable parameters.
-        models: the trained models.
-        seeds: of each model.
-        scales: keys of the test sets, in order.
+        trained: model -> seeds that trained it; `seeds` are all.
     """
 
-    accuracies: dict[str, list[list[float]]] = field(default_factory=dict)
-    train_accuracies: dict[str, list[float]] = field(default_factory=dict)
-    histories: dict[str, list[History]] = field(default_factory=dict)
-    parameters: dict[str, int] = field(default_factory=dict)
-    models: dict[str, list[nn.Module]] = field(default_factory=dict)
-    seeds: dict[str, list[int]] = field(default_factory=dict)
-    scales: list[float] = field(default_factory=list)
+    trained: dict[str, list[int]] = field(default_factory=dict)
 
     @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds of all trainings, those read from the cache included."""
-        return sum(sum(history.cpu_seconds) for runs in self.histories.values() for history in runs)
+    def accuracies(self) -> dict[str, list[list[float]]]:
+        """model -> (seeds, scales)."""
+        return self.errors
 
-    def at(self, name: str, scale: float) -> list[float]:
-        """Accuracies of a model at one scale, one a seed.
+    @property
+    def train_accuracies(self) -> dict[str, list[float]]:
+        """model -> accuracy on the training set after training."""
+        return self.train_errors
 
-        Raises:
-            KeyError: when the scale was not tested, naming those that were.
-        """
-        if scale not in self.scales:
-            raise KeyError(f"scale {scale!r} was not tested, only {self.scales}")
-        return [row[self.scales.index(scale)] for row in self.accuracies[name]]
+    @property
+    def scales(self) -> list[float]:
+        """Keys of the test sets, in order."""
+        return self.shifts
 
 
 def last_step_accuracy(scores: Float[Tensor, "N C"] | Float[Tensor, "N C T"], labels: Int[np.ndarray, "N"] | Int[np.ndarray, "N T"]) -> float:
@@ -99,11 +84,11 @@ def run_accuracy_study(
         key_module: module that defines the models; with it, trained models are kept in the content-keyed cache.
         evaluate_epochs: models that are scored on the test sets after each epoch too (`History.evaluation`).
     """
-    study = AccuracyStudy()
+    study = AccuracyStudy(list(seeds))
     for seed in seeds:
         for model_name, (build, recipe) in models_of(seed).items():
             data, recipe = data_of(model_name, seed), scaled(recipe, epochs_scale)
-            study.scales = list(data.test)
+            study.shifts = list(data.test)
             label, after = f"{name}-{model_name}-{seed}", None
             if model_name in evaluate_epochs:
                 after = lambda model, test=data.test: list(last_step_accuracies(model, test).values())  # noqa: E731
@@ -120,7 +105,7 @@ def run_accuracy_study(
             study.train_accuracies.setdefault(model_name, []).append(last_step_accuracy(predict(model, data.u_train), data.y_train))
             study.histories.setdefault(model_name, []).append(history)
             study.models.setdefault(model_name, []).append(model)
-            study.seeds.setdefault(model_name, []).append(seed)
+            study.trained.setdefault(model_name, []).append(seed)
             study.parameters[model_name] = count_parameters(model)
     return study
 

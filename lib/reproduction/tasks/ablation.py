@@ -23,6 +23,7 @@ from data_gen.rolling import rolling_argmax, rolling_average
 from implicit_models.model import ImplicitModel
 from reproduction.baselines.linear import Linear
 from reproduction.evaluation import accuracy, evaluate
+from reproduction.profiles import settings_of
 from reproduction.recipe import History, Recipe
 from reproduction.study import scaled
 from reproduction.trained import train_or_load
@@ -92,15 +93,7 @@ class FreeTriangular(ImplicitModel):
         return self
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes, test keys and epochs of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes, test keys and epochs of a profile
 
 
 def task_of(name: str) -> Task:

@@ -21,6 +21,7 @@ from reproduction.baselines.mlp import MLP
 from reproduction.baselines.neural_ode import NeuralODE
 from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
 from reproduction.baselines.transformer import DepthwiseEncoder
+from reproduction.profiles import settings_of
 from reproduction.recipe import Recipe
 
 LENGTH, LONG_LENGTH = 10, 20
@@ -97,15 +98,7 @@ SEQUENTIAL = tuple(name for name in LABELS if name.split("_")[0] in ("lstm", "tr
 LABELS_GIVEN = ("transformer_masked", "transformer_unmasked", "transformer_no_pe")
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes, shifts, scales and epochs of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes, shifts, scales and epochs of a profile
 
 
 def of_seed(models: Mapping[str, Model], seed: int, seeds: Sequence[int], profile: str) -> dict[str, Model]:

@@ -15,6 +15,7 @@ from data_gen.dataset import Dataset
 from data_gen.spiky import Scaling, spiky
 from reproduction.baselines.decoders import DecoderOnly
 from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
+from reproduction.profiles import settings_of
 from reproduction.recipe import Recipe
 
 WINDOW, LONG_WINDOW = 10, 60
@@ -78,15 +79,7 @@ NETWORKS = ("implicit_rnn", "lstm", "transformer_decoder")
 CONTROLS = ("constant", "persistence", "autoregression")
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes, variants and epochs of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes, variants and epochs of a profile
 
 
 def data(

@@ -29,6 +29,7 @@ from reproduction.baselines.mlp import MLP
 from reproduction.baselines.neural_ode import NeuralODE
 from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
 from reproduction.baselines.transformer import SequentialEncoder
+from reproduction.profiles import settings_of
 from reproduction.recipe import Recipe
 from reproduction.relative_loss import RelativeRecipe
 
@@ -100,15 +101,7 @@ FORMS: dict[str, Form] = {
 SEQUENTIAL = ("transformer", "lstm", "implicit_rnn")
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes, stride and epochs of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes, stride and epochs of a profile
 
 
 @lru_cache(maxsize=4)

@@ -15,9 +15,7 @@ from data_gen.dataset import Dataset
 from reproduction.baselines.decoders import SequenceTransformer, decoded
 from reproduction.baselines.sequence import SequenceImplicitRNN
 from reproduction.evaluation import count_parameters, predict
-from reproduction.study import Models, Study, scaled
-from reproduction.trained import train_or_load
-from reproduction.training import train
+from reproduction.study import Models, Study, fitted, scaled
 
 
 @dataclass
@@ -92,15 +90,9 @@ def run_accuracy_study(
             label, after = f"{name}-{model_name}-{seed}", None
             if model_name in evaluate_epochs:
                 after = lambda model, test=data.test: list(last_step_accuracies(model, test).values())  # noqa: E731
-            if key_module is None:
-                model = build()
-                history = train(model, data.u_train, data.y_train, recipe=recipe, seed=seed, evaluate=after, label=label)
-            else:
-                model, history = train_or_load(
-                    label, build=build, data=data, recipe=recipe, seed=seed, key_modules=[key_module], evaluate=after,
-                    parameters={"evaluate_epochs": after is not None},
-                )
-            model.eval()
+            model, history = fitted(
+                label, build, data, recipe, seed, key_module=key_module, parameters={"evaluate_epochs": after is not None}, evaluate=after,
+            )
             study.accuracies.setdefault(model_name, []).append(list(last_step_accuracies(model, data.test).values()))
             study.train_accuracies.setdefault(model_name, []).append(last_step_accuracy(predict(model, data.u_train), data.y_train))
             study.histories.setdefault(model_name, []).append(history)

@@ -87,6 +87,34 @@ def scaled(recipe: Recipe, epochs_scale: float) -> Recipe:
     return dataclasses.replace(recipe, epochs=max(1, round(recipe.epochs * epochs_scale)))
 
 
+def fitted(
+    label: str,
+    build: Callable[[], nn.Module],
+    data: Dataset,
+    recipe: Recipe,
+    seed: int,
+    *,
+    key_module: str | None,
+    parameters: Mapping[str, Any],
+    evaluate: Callable[[nn.Module], Any] | None = None,
+) -> tuple[nn.Module, History]:
+    """A trained model in evaluation mode, and its history.
+
+    Args:
+        label: of the progress bar and of the cache file.
+        key_module, parameters: with a module the training is kept in the content-keyed cache, see `train_or_load`.
+        build, data, recipe, seed, evaluate: see `train`.
+    """
+    if key_module is None:
+        model = build()
+        history = train(model, data.u_train, data.y_train, recipe=recipe, seed=seed, evaluate=evaluate, label=label)
+    else:
+        model, history = train_or_load(
+            label, build=build, data=data, recipe=recipe, seed=seed, key_modules=[key_module], evaluate=evaluate, parameters=parameters,
+        )
+    return model.eval(), history
+
+
 def run_study(
     name: str,
     data_of: Callable[[int], Dataset],
@@ -122,15 +150,9 @@ def run_study(
         after = (lambda model, test=data.test: list(evaluate(model, test).values())) if evaluate_epochs else None
         for model_name, (build, recipe) in models_of(seed).items():
             label, recipe = f"{name}-{model_name}-{seed}", scaled(recipe, epochs_scale)
-            if key_module is None:
-                model = build()
-                history = train(model, data.u_train, data.y_train, recipe=recipe, seed=seed, evaluate=after, label=label)
-            else:
-                model, history = train_or_load(
-                    label, build=build, data=data, recipe=recipe, seed=seed, key_modules=[key_module], evaluate=after,
-                    parameters={"evaluate_epochs": evaluate_epochs},
-                )
-            model.eval()
+            model, history = fitted(
+                label, build, data, recipe, seed, key_module=key_module, parameters={"evaluate_epochs": evaluate_epochs}, evaluate=after,
+            )
             errors = list(evaluate(model, data.test).values())
             trained = evaluate(model, {"train": (data.u_train, data.y_train)})["train"]
             study.errors.setdefault(model_name, []).append(errors)

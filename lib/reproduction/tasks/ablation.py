@@ -25,9 +25,7 @@ from reproduction.baselines.linear import Linear
 from reproduction.evaluation import accuracy, evaluate
 from reproduction.profiles import settings_of
 from reproduction.recipe import History, Recipe
-from reproduction.study import scaled
-from reproduction.trained import train_or_load
-from reproduction.training import train
+from reproduction.study import fitted, scaled
 
 KAPPA = 0.95
 LINEAR_LR = 0.05
@@ -41,7 +39,7 @@ class Task:
         label: for titles.
         p, q, n: sizes of the papers' implicit model.
         loss: "mse" or "cross_entropy"; the measure on test sets is the mean squared error or the accuracy.
-        axis: what the keys of the test sets are.
+        axis: name of the keys of the test sets, t of U(-t/2, t/2) or U(0, t), s of N(3 + s, 1).
         train: key of the training distribution.
     """
 
@@ -59,10 +57,10 @@ class Task:
 
 
 TASKS: dict[str, Task] = {
-    "addition": Task("addition", 50, 1, 20, "mse", "t: inputs are U(-t/2, t/2)", 2.0),
-    "subtraction": Task("subtraction", 50, 1, 20, "mse", "t: inputs are U(-t/2, t/2)", 2.0),
-    "argmax": Task("rolling argmax, last step", 10, 10, 36, "cross_entropy", "t: inputs are U(0, t)", 1.0),
-    "average": Task("rolling average", 10, 10, 32, "mse", "s: inputs are N(3 + s, 1)", 0.0),
+    "addition": Task("addition", 50, 1, 20, "mse", "t", 2.0),
+    "subtraction": Task("subtraction", 50, 1, 20, "mse", "t", 2.0),
+    "argmax": Task("rolling argmax, last step", 10, 10, 36, "cross_entropy", "t", 1.0),
+    "average": Task("rolling average", 10, 10, 32, "mse", "s", 0.0),
 }
 
 VARIANTS = {
@@ -165,12 +163,11 @@ def build(name: str, variant: str, seed: int) -> nn.Module:
             return ImplicitModel(*sizes, task.n, kappa=0.5 if variant == "kappa_half" else KAPPA, seed=seed)
 
 
-def recipe(name: str, variant: str, profile: str, epochs_scale: float = 1.0) -> Recipe:
+def recipe(name: str, variant: str, profile: str) -> Recipe:
     """Training of a task: the same for every variant, but for the linear map's larger first step."""
     chosen = settings(profile)
     lr = LINEAR_LR if variant == "linear" else 0.01
-    made = Recipe(epochs=chosen["epochs"], batch_size=chosen["batch_size"], lr=lr, loss=task_of(name).loss, on_nan="stop")
-    return scaled(made, epochs_scale)
+    return Recipe(epochs=chosen["epochs"], batch_size=chosen["batch_size"], lr=lr, loss=task_of(name).loss, on_nan="stop")
 
 
 @dataclass
@@ -228,7 +225,7 @@ def run(
         cached: keep the trained model in the content-keyed cache, so that an interrupted run resumes.
     """
     dataset = _cast(data(name, seed, profile, keys) if dataset is None else dataset, dtype)
-    made = recipe(name, variant, profile, 1.0)
+    made = recipe(name, variant, profile)
     made = scaled(made if epochs is None else dataclasses.replace(made, epochs=epochs), epochs_scale)
     construct = build_model or (lambda: build(name, variant, seed))
 
@@ -236,15 +233,10 @@ def run(
         return construct().double() if dtype == "float64" else construct()
 
     label, evaluation = after or ("", None)
-    if cached:
-        model, history = train_or_load(
-            f"{name}-{variant}-{seed}", build=build_model, data=dataset, recipe=made, seed=seed,
-            key_modules=["reproduction.tasks.ablation"], parameters={"after": label, **solver_settings(build_model())}, evaluate=evaluation,
-        )
-    else:
-        model = build_model()
-        history = train(model, dataset.u_train, dataset.y_train, recipe=made, seed=seed, evaluate=evaluation, label=f"{name}-{variant}-{seed}")
-    model.eval()
+    model, history = fitted(
+        f"{name}-{variant}-{seed}", build_model, dataset, made, seed, key_module="reproduction.tasks.ablation" if cached else None,
+        parameters={"after": label, **solver_settings(build_model())}, evaluate=evaluation,
+    )  # fmt: skip
     trained = measure(model, name, {"train": (dataset.u_train, dataset.y_train)})[0]
     return Run(model, history, list(dataset.test), measure(model, name, dataset.test), trained)
 

@@ -188,7 +188,9 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         if options.limit is not None and fresh >= options.limit:
             break
-        u, y = data.setdefault(task, training_data(task, options.seed))
+        if task not in data:
+            data[task] = training_data(task, options.seed)
+        u, y = data[task]
         if model in SEQUENTIAL:
             u, y = u[:N_SEQUENCES], y[:N_SEQUENCES]
         start, cpu = time.perf_counter(), time.process_time()

@@ -30,8 +30,6 @@ SERIES_STYLES: dict[str, tuple[str, int, str, str]] = {
     "constant": ("constant", 7, "_", "--"),
     "persistence": ("persistence", -1, "|", "--"),
     "autoregression": ("linear autoregression", 2, "x", "--"),
-    "har": ("HAR", 1, "P", "--"),
-    "log_har": ("log-HAR", 4, "^", "--"),
 }
 plotting.STYLES.update(SERIES_STYLES)
 

@@ -50,6 +50,11 @@ def with_previous_labels(u: Float[Tensor, "N T"], labels: Int[Tensor, "N T"]) ->
     return torch.stack([u, shifted.to(u.dtype)], dim=2)
 
 
+def causal_mask(tokens: Float[Tensor, "N T d"]) -> Float[Tensor, "T T"]:
+    """0 where a step may look, -inf at later steps."""
+    return nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device, dtype=tokens.dtype)
+
+
 class SequenceTransformer(nn.Module):
     """One encoder and one decoder layer over a sequence of numbers.
 
@@ -96,13 +101,10 @@ class SequenceTransformer(nn.Module):
         sequence = as_sequences(sequence, 2 if self.decoder == "labels" else 1)
         source = self.core.expand(sequence[..., :1])
         target = source if self.decoder == "inputs" else self._one_hot(sequence[..., 1])
-        length = sequence.shape[1]
         if self.positions:
-            encoding = positional_encoding(length, self.d_model).to(source)
+            encoding = positional_encoding(sequence.shape[1], self.d_model).to(source)
             source, target = source + encoding, target + encoding
-        mask = None
-        if self.masked:
-            mask = nn.Transformer.generate_square_subsequent_mask(length, device=source.device, dtype=source.dtype)
+        mask = causal_mask(source) if self.masked else None
         y = self.core.transformer(source, target, src_mask=mask, tgt_mask=mask, memory_mask=mask)
         return arranged(y if self.head is None else self.head(y), self.output)
 
@@ -145,13 +147,11 @@ def decoded(model: SequenceTransformer, u: Float[Tensor, "N T"]) -> Int[Tensor, 
 
 
 class DecoderOnly(nn.Module):
-    """A linear map to d_model, one masked self-attention layer, and a linear head.
+    """A linear map to d_model with sinusoidal positions, one masked self-attention layer, and a linear head.
 
     Args:
         d_model, n_heads, width: of the layer.
         out_features: q.
-        masked: hide later steps from earlier ones.
-        positions: add sinusoidal positions.
         output: layout of the outputs, see `reproduction.baselines.sequence.RecurrentNetwork`.
         dropout: in training.
         seed: of the initial weights.
@@ -164,13 +164,13 @@ class DecoderOnly(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, out_features: int = 1, *, width: int = DEFAULT_WIDTH, masked: bool = True,
-        positions: bool = True, output: Output = "last", dropout: float = 0.1, seed: int | None = None,
+        self, d_model: int, n_heads: int, out_features: int = 1, *, width: int = DEFAULT_WIDTH, output: Output = "last",
+        dropout: float = 0.1, seed: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if output not in OUTPUTS:
             raise ValueError(f"output must be one of {', '.join(OUTPUTS)}; got {output!r}")
-        self.d_model, self.masked, self.positions, self.output = d_model, masked, positions, output
+        self.d_model, self.output = d_model, output
         self.layer = DepthwiseEncoder(d_model, n_heads=n_heads, width=width, dropout=dropout, seed=seed).encoder
         with seeded(seed):
             self.expand = nn.Linear(1, d_model)
@@ -178,16 +178,11 @@ class DecoderOnly(nn.Module):
 
     def forward(self, sequence: Float[Tensor, "N T"] | Float[Tensor, "N T 1"]) -> Tensor:
         tokens = self.expand(as_sequences(sequence))
-        length = tokens.shape[1]
-        if self.positions:
-            tokens = tokens + positional_encoding(length, self.d_model).to(tokens)
-        mask = None
-        if self.masked:
-            mask = nn.Transformer.generate_square_subsequent_mask(length, device=tokens.device, dtype=tokens.dtype)
-        hidden = self.layer(tokens, src_mask=mask, is_causal=self.masked)
+        tokens = tokens + positional_encoding(tokens.shape[1], self.d_model).to(tokens)
+        hidden = self.layer(tokens, src_mask=causal_mask(tokens), is_causal=True)
         if self.output == "last":
             return self.head(hidden[:, -1])
         return arranged(self.head(hidden), self.output)
 
     def extra_repr(self) -> str:
-        return f"masked={self.masked}, positions={self.positions}, output={self.output!r}"
+        return f"output={self.output!r}"

@@ -26,6 +26,25 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "transformer": ("transformer encoder", 5, "h", ":"),
     "transformer_sequential": ("transformer, sequential", 5, "h", ":"),
     "transformer_depthwise": ("transformer, depth-wise", 6, "H", ":"),
+    "implicit_report": ("implicit, n = 200", 9, "p", "-"),
+    "implicit_rnn": ("implicitRNN", 1, "d", "-"),
+    "implicit_rnn_bias": ("implicitRNN, head with bias", 4, "P", "-"),
+    "implicit_rnn_every": ("implicitRNN, every step taught", 9, "s", "-"),
+    "lstm": ("LSTM", 3, ">", "-."),
+    "lstm_every": ("LSTM, every step taught", 6, "<", "-."),
+    "lstm_report": ("LSTM 100", 6, "<", "-."),
+    "transformer_encoder_decoder": ("transformer encoder-decoder", 5, "h", ":"),
+    "transformer_report": ("transformer encoder, one token", 4, "H", ":"),
+    "transformer_masked": ("masked, labels given", 5, "h", ":"),
+    "transformer_unmasked": ("unmasked, labels given", 3, "X", ":"),
+    "transformer_no_pe": ("no positions, labels given", 2, "*", ":"),
+    "transformer_leak_free": ("no labels given", 7, "1", "-."),
+    "transformer_decoder": ("transformer decoder", 5, "h", ":"),
+    "neural_ode": ("neural ODE", -1, "*", "-."),
+    "neural_ode_bias_free": ("neural ODE, ReLU, no biases", 5, "X", "--"),
+    "constant": ("constant", 7, "_", "--"),
+    "persistence": ("persistence", -1, "|", "--"),
+    "autoregression": ("linear autoregression", 2, "x", "--"),
 }
 
 
@@ -45,18 +64,24 @@ def use_style() -> None:
     })
 
 
-def style_of(name: str, position: int = 0) -> dict[str, Any]:
-    """Matplotlib keywords of a model's line: label, colour, marker, line style."""
+def style_of(name: str, position: int = 0, styles: Mapping[str, tuple[str, int, str, str]] = STYLES) -> dict[str, Any]:
+    """Matplotlib keywords of a model's line: label, colour, marker, line style.
+
+    Args:
+        position: decides the colour of a name without a style.
+        styles: looks of curves that are no models of their own take the place of the models'.
+    """
     import seaborn
 
     palette = seaborn.color_palette("colorblind")
-    label, colour, marker, line = STYLES.get(name, (name.replace("_", " "), position % 10, "o", "-"))
+    label, colour, marker, line = styles.get(name, (name.replace("_", " "), position % 10, "o", "-"))
     return {"label": label, "color": "0.1" if colour < 0 else palette[colour], "marker": marker, "linestyle": line}
 
 
 def spread_curves(
     axes, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], *, xlabel: str, ylabel: str,
     xscale: str = "linear", yscale: str = "log", limits: tuple[float, float] | None = None,
+    styles: Mapping[str, tuple[str, int, str, str]] = STYLES,
 ) -> None:
     """Draw one curve a model: the median over seeds, and the band from the smallest to the largest seed.
 
@@ -67,6 +92,7 @@ def spread_curves(
             by a cross at the top of the axes, so that a diverged run stays visible.
         xlabel, ylabel: labels with units.
         limits: range of the ordinate.
+        styles: see `style_of`.
 
     Raises:
         ValueError: when a curve's length is not that of x, naming the model.
@@ -79,7 +105,7 @@ def spread_curves(
             raise ValueError(f"curve {name!r} has {values.shape[1]} points, x has {len(x)}")
         finite = np.where(np.isfinite(values), values, np.nan)
         known = np.isfinite(finite).any(axis=0)
-        style = style_of(name, position)
+        style = style_of(name, position, styles)
         abscissa = np.asarray(x, dtype=float)[known]
         middle, low, high = (f(finite[:, known], axis=0) for f in (np.nanmedian, np.nanmin, np.nanmax))
         axes.plot(abscissa, middle, markevery=max(1, len(abscissa) // 12), **style)

@@ -1,37 +1,12 @@
-"""Figures of the sequence models: rolling tasks and spiky series, and the looks of the models that only they have."""
+"""Figures of the sequence models: rolling tasks and spiky series."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reproduction import plotting
 from reproduction.figures import described, select
 from reproduction.plotting import legend_below, spread_curves, style_of
-
-# plotting.py belongs to every committed run, whose key an edit would change: looks of later models are registered here.
-SERIES_STYLES: dict[str, tuple[str, int, str, str]] = {
-    "implicit_report": ("implicit, n = 200", 9, "p", "-"),
-    "implicit_rnn": ("implicitRNN", 1, "d", "-"),
-    "implicit_rnn_bias": ("implicitRNN, head with bias", 4, "P", "-"),
-    "implicit_rnn_every": ("implicitRNN, every step taught", 9, "s", "-"),
-    "lstm": ("LSTM", 3, ">", "-."),
-    "lstm_every": ("LSTM, every step taught", 6, "<", "-."),
-    "lstm_report": ("LSTM 100", 6, "<", "-."),
-    "transformer_encoder_decoder": ("transformer encoder-decoder", 5, "h", ":"),
-    "transformer_report": ("transformer encoder, one token", 4, "H", ":"),
-    "transformer_masked": ("masked, labels given", 5, "h", ":"),
-    "transformer_unmasked": ("unmasked, labels given", 3, "X", ":"),
-    "transformer_no_pe": ("no positions, labels given", 2, "*", ":"),
-    "transformer_leak_free": ("no labels given", 7, "1", "-."),
-    "transformer_decoder": ("transformer decoder", 5, "h", ":"),
-    "neural_ode": ("neural ODE", -1, "*", "-."),
-    "neural_ode_bias_free": ("neural ODE, ReLU, no biases", 5, "X", "--"),
-    "constant": ("constant", 7, "_", "--"),
-    "persistence": ("persistence", -1, "|", "--"),
-    "autoregression": ("linear autoregression", 2, "x", "--"),
-}
-plotting.STYLES.update(SERIES_STYLES)
 
 AVERAGE_PAPER = ("implicit", "implicit_report", "implicit_rnn", "lstm", "lstm_report", "transformer_encoder_decoder",
                  "transformer_report")  # fmt: skip

@@ -3,7 +3,7 @@
 All map the past prices of a window, in dollars, to the variance of the next minutes, in dollars^2:
 
     constant         the training mean or median, 0, or the constant with the least MAPE
-    persistence      the variance of the last `horizon` minutes
+    persistence      the variance of the last 10 minutes
     HAR              b + sum_k a_k x_k over the variances of the last 10, 30 and 60 minutes and the mean squared differences of the same
     log-HAR          exp(b + sum_k a_k log x_k), fitted to log v
     ordinary least squares on the prices themselves, which knows no quadratic
@@ -56,13 +56,10 @@ class Constant:
 
 
 class Persistence:
-    """The variance of the last `horizon` minutes."""
-
-    def __init__(self, horizon: int = 10) -> None:
-        self.horizon = horizon
+    """The variance of the last minutes, as many as the first of `HORIZONS`."""
 
     def __call__(self, history: Float[np.ndarray, "N T"]) -> Float[np.ndarray, " N"]:
-        return past_variances(history, (self.horizon,))[:, 0]
+        return past_variances(history, HORIZONS[:1])[:, 0]
 
 
 class HAR:
@@ -71,21 +68,13 @@ class HAR:
     Args:
         history, variance: training samples, dollars and dollars^2.
         logarithmic: fit log v on log x. Values below `ZERO_VARIANCE` count as that in the logarithm, and targets below it are left out.
-        horizons: of the regressors, minutes.
 
     Raises:
         ValueError: fewer samples than coefficients.
     """
 
-    def __init__(
-        self,
-        history: Float[np.ndarray, "N T"],
-        variance: Float[np.ndarray, " N"],
-        *,
-        logarithmic: bool = False,
-        horizons: tuple[int, ...] = HORIZONS,
-    ) -> None:
-        self.logarithmic, self.horizons = logarithmic, horizons
+    def __init__(self, history: Float[np.ndarray, "N T"], variance: Float[np.ndarray, " N"], *, logarithmic: bool = False) -> None:
+        self.logarithmic = logarithmic
         variance = np.asarray(variance, dtype=np.float64)
         used = variance >= ZERO_VARIANCE if logarithmic else np.ones(len(variance), bool)
         x = self._regressors(np.asarray(history)[used])
@@ -98,7 +87,7 @@ class HAR:
         self.coefficients = np.linalg.lstsq(x / size, target, rcond=None)[0] / size
 
     def _regressors(self, history: np.ndarray) -> np.ndarray:
-        x = past_variances(history, self.horizons)
+        x = past_variances(history)
         if self.logarithmic:
             x = np.log(np.maximum(x, ZERO_VARIANCE))
         return np.concatenate([np.ones((len(x), 1)), x], axis=1)
@@ -148,11 +137,7 @@ class Scaled:
         self.forecast = forecast
         value, variance = forecast(history), np.asarray(variance, dtype=np.float64)
         used = (variance >= ZERO_VARIANCE) & (value > 0)
-        # |c f - v| / v = (f / v) |c - v / f|: a weighted median of v / f.
-        ratio, weight = variance[used] / value[used], value[used] / variance[used]
-        order = np.argsort(ratio)
-        total = np.cumsum(weight[order])
-        self.factor = float(ratio[order][np.searchsorted(total, total[-1] / 2)])
+        self.factor = least_mape_constant(variance[used] / value[used])  # |c f - v| / v = |c - v / f| / (v / f)
 
     def __call__(self, history: Float[np.ndarray, "N T"]) -> Float[np.ndarray, " N"]:
         return self.factor * self.forecast(history)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from reproduction.baselines.seeding import seeded
 
 FIELD_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
-METHODS = ("rk4", "heun")
 
 
 class NeuralODE(nn.Module):
@@ -25,30 +24,27 @@ class NeuralODE(nn.Module):
         in_features, out_features: p, q; the state has p entries.
         width: hidden units of the field.
         activation: phi, "tanh" or "relu".
-        method: "rk4", the classical Runge-Kutta method of order 4, or "heun", of order 2.
-        n_steps: equal steps from time 0 to 1.
+        n_steps: equal steps from time 0 to 1, of the classical Runge-Kutta method of order 4.
         bias: whether there are b_1, b_2 and b.
         seed: of the initial weights.
 
     Raises:
-        ValueError: an unknown activation or method, or fewer than one step.
+        ValueError: an unknown activation, or fewer than one step.
 
     Source: Chen et al. (2018), Neural Ordinary Differential Equations, equation 1, which Tsai thesis (2024) names among the models with
         implicit depth.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, width: int, *, activation: Literal["tanh", "relu"] = "tanh",
-        method: Literal["rk4", "heun"] = "rk4", n_steps: int = 4, bias: bool = True, seed: int | None = None,
+        self, in_features: int, out_features: int, width: int, *, activation: Literal["tanh", "relu"] = "tanh", n_steps: int = 4,
+        bias: bool = True, seed: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         if activation not in FIELD_ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(FIELD_ACTIVATIONS)}; got {activation!r}")
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
         if n_steps < 1:
             raise ValueError(f"n_steps must be at least 1, got {n_steps}")
-        self.activation, self.method, self.n_steps = activation, method, n_steps
+        self.activation, self.n_steps = activation, n_steps
         with seeded(seed):
             self.inner = nn.Linear(in_features, width, bias=bias)
             self.outer = nn.Linear(width, in_features, bias=bias)
@@ -63,9 +59,6 @@ class NeuralODE(nn.Module):
         step, z = 1 / self.n_steps, u
         for _ in range(self.n_steps):
             first = self.field(z)
-            if self.method == "heun":
-                z = z + step / 2 * (first + self.field(z + step * first))
-                continue
             second = self.field(z + step / 2 * first)
             third = self.field(z + step / 2 * second)
             fourth = self.field(z + step * third)
@@ -76,4 +69,4 @@ class NeuralODE(nn.Module):
         return self.head(self.flow(u))
 
     def extra_repr(self) -> str:
-        return f"activation={self.activation!r}, method={self.method!r}, n_steps={self.n_steps}"
+        return f"activation={self.activation!r}, n_steps={self.n_steps}"

@@ -17,6 +17,7 @@ from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import ACTIVATIONS, MLP
 from reproduction.baselines.nalu import NALU
 from reproduction.baselines.transformer import DepthwiseEncoder, SequentialEncoder
+from reproduction.profiles import settings_of
 from reproduction.recipe import Recipe
 
 DIM = 50
@@ -69,15 +70,7 @@ LABELS = {
 }
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes, factors and epochs of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes, factors and epochs of a profile
 
 
 def data(

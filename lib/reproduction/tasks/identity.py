@@ -17,6 +17,7 @@ from data_gen.functions import IDENTITY_SHIFTS, identity
 from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import ACTIVATIONS, MLP
 from reproduction.baselines.transformer import DepthwiseEncoder
+from reproduction.profiles import settings_of
 from reproduction.recipe import Recipe
 
 DIM = 10
@@ -59,15 +60,7 @@ LABELS = {
 }
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes, shifts and epochs of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes, shifts and epochs of a profile
 
 
 def data(seed: int, profile: str = "full", shifts: Sequence[float] | None = None) -> Dataset:

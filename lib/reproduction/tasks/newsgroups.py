@@ -18,6 +18,7 @@ from data_gen.text import load
 from reproduction.baselines.linear import Linear
 from reproduction.baselines.mlp import MLP
 from reproduction.evaluation import accuracy, predict
+from reproduction.profiles import settings_of
 from reproduction.recipe import History, Recipe
 from reproduction.trained import train_or_load
 
@@ -33,15 +34,7 @@ LABELS = {"network": "network p-64-32-20", "linear": "linear"}
 KEY_MODULES = {"network": ("reproduction.baselines.mlp",), "linear": ("reproduction.baselines.linear",)}
 
 
-def settings(profile: str) -> dict[str, Any]:
-    """Seeds, sizes and optimiser settings of a profile, a fresh dictionary.
-
-    Raises:
-        ValueError: the profile is neither "quick" nor "full".
-    """
-    if profile not in PROFILES:
-        raise ValueError(f"profile must be one of {', '.join(PROFILES)}; got {profile!r}")
-    return dict(PROFILES[profile])
+settings = settings_of(PROFILES)  # seeds, sizes and optimiser settings of a profile
 
 
 def data(profile: str = "full", split: str = "bydate", corpus: str = "auto", seed: int = 0) -> Dataset:

@@ -1,11 +1,15 @@
 """The text task: sizes and counts, macro F1 against scikit-learn, networks that learn."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_gen import text
 from data_gen.text import topics
 from reproduction.evaluation import count_parameters
 from reproduction.tasks import newsgroups
@@ -63,3 +67,19 @@ def test_trained_once_and_better_than_chance(tmp_path, monkeypatch):
         assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again[name][0].parameters()))
         scores = newsgroups.scores(model, posts)
         assert scores["accuracy"] == history.evaluation[-1] and scores["accuracy"] > 0.5 and scores["f1"] > 0.45
+
+
+def test_features_of_a_sentence_encoder_reach_the_network(monkeypatch):
+    """An encoder of six numbers in place of a downloaded one: its width is the network's input."""
+
+    def encode(texts):
+        return np.array([[len(t), t.count("1"), t.count("2"), t.count("3"), 1, 0] for t in texts], np.float32)
+
+    posts = {part: SimpleNamespace(texts=[f"{part} {k}" for k in range(3_000)], labels=[k % 2 for k in range(3_000)], groups=("a", "b"))
+             for part in ("train", "test")}  # fmt: skip
+    monkeypatch.setattr(text, "posts", lambda: (posts, "here"))
+    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=lambda name: SimpleNamespace(encode=encode)))
+    data = newsgroups.data("quick", corpus="newsgroups", features="embeddings")
+    assert data.u_train.shape == (2_000, 6) and data.meta["features"] == "embeddings"
+    network = newsgroups.models(0, "quick", in_features=data.u_train.shape[1], n_classes=2)["network"][0]()
+    assert network(torch.as_tensor(data.u_train[:3])).shape == (3, 2)

@@ -47,42 +47,28 @@ def test_the_slope_is_that_of_the_states_active_at_the_input():
         inputs = np.array([[t * entry for entry in u] for t in sizes])
         assert tuple(depth_study.counts(model, inputs)) == tuple(steps_of_powers(a, t) for t in sizes) == found
         assert f"{found[0]}, {found[1]} and {found[2]}" in PAGE
-        assert depth_study.active_radius(model, inputs) == pytest.approx([a] * 3, abs=1e-6)
-    assert "spectrum of $A$ alone" not in PAGE
 
 
-def test_counts_that_end_do_not_grow():
+def test_without_feedback_the_count_is_two():
     assert depth_study.counts(with_matrix(np.zeros((2, 2))), np.array([[t, -t] for t in (1.0, 1e3, 1e6)])).tolist() == [2, 2, 2]
-    triangular = depth_study.counts(with_matrix([[0.0, 0.9], [0.0, 0.0]]), np.array([[t, t] for t in (1.0, 1e3, 1e6, 1e12)]))
-    assert triangular.tolist() == [3, 3, 3, 3]  # n + 1
-    assert "follows from *any*" not in PAGE
 
 
 @given(st.integers(0, 1_000))
 @settings(max_examples=20, deadline=None)
 def test_counts_never_fall_as_the_input_grows(seed):
-    """Whatever the weights; and the bound of the law, with v = 1 and lambda the largest row sum."""
+    """Whatever the weights."""
     rng = np.random.default_rng(seed)
     A, u = rng.standard_normal((4, 4)), rng.standard_normal(4)
-    A *= 0.8 / np.abs(A).sum(axis=1).max()
-    model, sizes = with_matrix(A), 2.0 ** np.arange(0, 21, 2)  # beyond, rounding exceeds the tolerance
-    found = depth_study.counts(model, sizes[:, None] * u)
-    assert (np.diff(found) >= 0).all()
-    first = max(u.max(), 0)
-    row_sum = model.A.detach().double().abs().sum(dim=1).max().item()
-    for t, count in zip(sizes, found, strict=True):
-        if t * first >= 3e-6:
-            assert count <= 2 + np.log(t * first / 3e-6) / -np.log(row_sum)
+    A *= 0.8 / np.linalg.norm(A, np.inf)
+    sizes = 2.0 ** np.arange(0, 21, 2)  # beyond, rounding exceeds the tolerance
+    assert (np.diff(depth_study.counts(with_matrix(A), sizes[:, None] * u)) >= 0).all()
 
 
 def test_an_activation_that_expands_breaks_the_bound():
-    """phi(z) = 3 relu(z) is positively homogeneous; with A = I/2 the changes grow by 3/2 a step."""
-    x, changes = np.zeros(2), []
-    for _ in range(40):
-        image = 3 * np.maximum(x / 2 + 1, 0)
-        changes.append(np.abs(image - x).max())
-        x = image
-    assert np.allclose(changes, 3 * 1.5 ** np.arange(40))
+    """phi(z) = 3 relu(z) is relu(3 z): with A = I / 2 the iteration is that of ReLU with 3 A, which never ends."""
+    A, u, cap = np.eye(2) / 2, np.ones((1, 2)), 200
+    assert depth_study.counts(with_matrix(3 * A), 3 * u, max_iter=cap).tolist() == [cap + 1]
+    assert depth_study.counts(with_matrix(A), u, max_iter=cap)[0] < 25
     law = PAGE[PAGE.index(":label: thm-depth-law"):]
     law = law[: law.index(":::")]
     assert "non-expansive" in law and "positively homogeneous" in law and "no biases" in law

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from implicit_models.layers import ImplicitModel
 from reproduction import depth_study, gradient_study
 from reproduction.recipe import History
+from reproduction.tasks import ablation
 
 
 def scalar(a):
@@ -82,7 +83,7 @@ def test_counts_stay_below_the_bound_of_the_contraction(seed):
     model = random_model(seed)
     u = 100 * np.random.default_rng(seed).standard_normal((4, 3))
     matrices = depth_study.matrices(model)
-    norm = np.abs(matrices["A"]).sum(axis=1).max()
+    norm = np.linalg.norm(matrices["A"], np.inf)
     first = np.maximum(u @ matrices["B"].T, 0).max(axis=1)
     bound = np.where(first > 3e-6, 2 + np.log(np.maximum(first, 1e-300) / 3e-6) / -math.log(norm), 1)
     assert (depth_study.counts(model, u) <= bound).all()
@@ -112,16 +113,16 @@ def test_failed_epochs_and_settling():
     history = History(residual_max=[1e-6, 1e-5, float("nan"), 2e-6])
     assert depth_study.failed_epochs(history) == 50
     assert depth_study.epochs_over(History(iterations_max=[10, 50, 51, 300]), 50) == 50
-    assert depth_study.settled([9, 1, 10, 8, 8], share=0.6) == pytest.approx(0.25)
+    assert depth_study.settled([9, 1, 3, 4, 2, 6, 5, 7, 10, 8]) == pytest.approx(0.25)  # the last two of ten
     assert depth_study.rank_correlation([1, 2, 3], [10, 20, 15]) == pytest.approx(0.5)
     assert math.isnan(depth_study.rank_correlation([1, 1, 1], [1, 2, 3]))
 
 
 def test_growing_inputs_are_multiples_or_shifts():
-    keys, inputs, sizes = depth_study.growing_inputs("addition", 0, "quick", samples=7)
+    keys, inputs, sizes = depth_study.growing_inputs("addition", ablation.data("addition", 0, "quick").test, samples=7)
     assert sizes[0] == 1 and inputs[1].shape == (7, 50)
     assert np.allclose(inputs[2], sizes[2] * inputs[0])
-    keys, inputs, sizes = depth_study.growing_inputs("average", 0, "quick", samples=7)
+    keys, inputs, sizes = depth_study.growing_inputs("average", ablation.data("average", 0, "quick").test, samples=7)
     assert sizes == [(3 + s) / 3 for s in keys] and inputs[-1].mean() == pytest.approx(103, abs=1)
 
 
@@ -181,7 +182,11 @@ def test_difficulty_of_known_samples():
     assert depth_study.difficulty(model, "addition", 1e3 * u, 1e3 * y) == pytest.approx([0.5, 0.5])
 
 
-def test_counts_that_grow_with_difficulty_correlate(monkeypatch):
-    monkeypatch.setattr(depth_study, "counts", lambda model, u, **options: np.array([1, 5, 9]))
-    monkeypatch.setattr(depth_study, "difficulty", lambda *arguments: np.array([0.1, 0.2, 0.9]))
-    assert depth_study.count_follows_difficulty(None, "addition", None, None) == pytest.approx(1)
+def test_counts_that_grow_with_difficulty_correlate():
+    """The second state is slow: the larger its share, the more steps, and for the argmax the harder the sample."""
+    model = ImplicitModel.from_matrices(torch.diag(torch.tensor([0.5, 0.9])), torch.eye(2), torch.eye(2), None)
+    u = np.array([[1.0, 1e-4], [1.0, 0.9], [1.0, 1e-2], [1.0, 0.1]])
+    assert depth_study.count_follows_difficulty(model, "argmax", u, None) == pytest.approx(1)
+    # the same samples ranked by an error that falls as the count rises: the output is right but for the first entry
+    y = depth_study.equilibria(model, u) + np.array([[4.0, 0], [1.0, 0], [3.0, 0], [2.0, 0]])
+    assert depth_study.count_follows_difficulty(model, "addition", u, y) == pytest.approx(-1)

@@ -6,7 +6,7 @@ import torch
 from implicit_models.layers import ImplicitModel
 from reproduction.baselines.mlp import MLP
 from reproduction.recipe import History
-from reproduction.training_cost import kept_bytes, memory_table, seconds_an_epoch, with_backward
+from reproduction.training_cost import kept_bytes, memory_table, seconds_an_epoch, with_settings
 
 
 def test_a_network_keeps_one_activation_a_layer():
@@ -18,9 +18,9 @@ def test_a_network_keeps_one_activation_a_layer():
 
 def test_the_adjoint_keeps_the_state_whatever_the_tolerance():
     model, u = ImplicitModel(3, 2, 6, kappa=0.9, seed=0), torch.randn(10, 3)
-    kept = [kept_bytes(with_backward(model, "implicit", tol), u) for tol in (1e-2, 1e-4, 1e-6)]
+    kept = [kept_bytes(with_settings(model, backward="implicit", tol=tol), u) for tol in (1e-2, 1e-4, 1e-6)]
     assert len(set(kept)) == 1 and kept[0] >= 10 * 4 * 6
-    unrolled = [kept_bytes(with_backward(model, "unroll", tol), u) for tol in (1e-2, 1e-4, 1e-6)]
+    unrolled = [kept_bytes(with_settings(model, backward="unroll", tol=tol), u) for tol in (1e-2, 1e-4, 1e-6)]
     assert kept[0] < unrolled[0] < unrolled[1] < unrolled[2]
 
 
@@ -30,9 +30,15 @@ def test_table_grows_with_the_explicit_depth():
     assert table["unrolled"] > table["implicit"]
 
 
-def test_with_backward_is_the_same_map():
-    model, u = ImplicitModel(3, 2, 6, seed=0), torch.randn(10, 3)
-    assert torch.allclose(model(u), with_backward(model, "unroll")(u), atol=1e-5)
+def test_other_settings_leave_the_map_as_it_is():
+    model, u = ImplicitModel(3, 2, 6, activation="tanh", bias=True, seed=0), torch.randn(10, 3)
+    with torch.no_grad():
+        model.b.fill_(0.7)
+    other = with_settings(model, backward="unroll", max_iter=2_000)
+    assert torch.allclose(model(u), other(u), atol=1e-5)
+    assert (model.settings.backward, model.settings.max_iter) == ("implicit", 500)
+    assert (other.settings.backward, other.settings.max_iter) == ("unroll", 2_000)
+    assert other.settings.tol == model.settings.tol
 
 
 def test_first_epoch_is_left_out():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.stats import spearmanr
 from torch import nn
 
 from data_gen.dataset import Dataset
@@ -22,6 +23,8 @@ from reproduction.tasks import ablation, arithmetic
 PAPER_TOLERANCE = 3e-6
 # Residual of the relative rule that stands beside it.
 RELATIVE_TOLERANCE = 1e-6
+# Share of the epochs, the last ones, over which the depth should stand still.
+LAST_SHARE = 0.2
 
 
 def matrices(model: ImplicitModel) -> dict[str, np.ndarray]:
@@ -50,7 +53,7 @@ def counts(
     """Picard iterations from x = 0 until the change of a sample is below the tolerance, each counted singly.
 
     Mathematics: the smallest k with max|x_k - x_{k-1}| < tol, divided by max|x_k| in relative mode; x_k = relu(A x_{k-1} + B u).
-    In double precision: in single precision 3e-6 is below rounding as soon as states exceed about 10.
+    In double precision: in single precision the rounding of states beyond about 10 is itself of the order of 3e-6.
 
     Args:
         model: without biases.
@@ -63,7 +66,8 @@ def counts(
 
     Source: Decugis et al. (2024), section 1.2.
     """
-    A, b = matrices(model)["A"], np.asarray(u, dtype=np.float64) @ matrices(model)["B"].T
+    weights = matrices(model)
+    A, b = weights["A"], np.asarray(u, dtype=np.float64) @ weights["B"].T
     found = np.full(len(b), max_iter + 1)
     alive = np.arange(len(b))
     x = np.zeros_like(b)
@@ -147,12 +151,18 @@ def depth_law(
     }
 
 
-def growing_inputs(name: str, seed: int, profile: str, samples: int = 300) -> tuple[list[float], list[np.ndarray], list[float]]:
+def growing_inputs(
+    name: str, test: Mapping[float, tuple[np.ndarray, np.ndarray]], samples: int = 300
+) -> tuple[list[float], list[np.ndarray], list[float]]:
     """Test keys of a task, the inputs at each, and their size relative to the training distribution's.
 
     For the average the size is that of the mean, (3 + s) / 3; its inputs are N(3 + s, 1) and no multiples of one another.
+
+    Args:
+        name: of the task.
+        test: its test sets, key -> (inputs, targets), the first of the training distribution.
+        samples: of each.
     """
-    test = ablation.data(name, seed, profile).test
     keys = [float(key) for key in test]
     if name == "average":
         return keys, [u[:samples] for u, _ in test.values()], [(3 + key) / 3 for key in keys]
@@ -192,20 +202,15 @@ def column(history: History, k: int) -> list[float]:
     return [float(row[k]) for row in history.evaluation]
 
 
-def settled(values: Sequence[float], share: float = 0.2) -> float:
-    """Largest minus smallest value over the last share of the epochs, divided by the last value."""
-    tail = list(values)[-max(2, round(share * len(values))):]
+def settled(values: Sequence[float]) -> float:
+    """Range of the values over the last epochs, `LAST_SHARE` of all and at least two, divided by the last value."""
+    tail = list(values)[-max(2, round(LAST_SHARE * len(values))):]
     return (max(tail) - min(tail)) / tail[-1] if tail[-1] else math.inf
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     """Spearman's rank correlation; NaN where one of the two is constant."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata(a), rankdata(b)
-    if min(np.std(r) for r in ranks) == 0:
-        return math.nan
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(spearmanr(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else math.nan
 
 
 def difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> Float[np.ndarray, "N"]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-
 import numpy as np
 import torch
 from jaxtyping import Float
 
 from implicit_models.model import ImplicitModel
 from reproduction.depth_study import equilibria, matrices
+from reproduction.training_cost import with_settings
 
 BACKWARDS = {"implicit": "adjoint equation", "jfb": "Jacobian-free", "phantom": "phantom, 5 damped steps", "unroll": "unrolled"}
 
 
 def gradient(model: ImplicitModel, u: Float[np.ndarray, "N p"], y: Float[np.ndarray, "N q"], backward: str) -> Float[np.ndarray, "n n"]:
     """Gradient of the mean squared error with respect to A, in double precision, by one of the library's backward passes."""
-    double = copy.deepcopy(model).double()
-    solver = "picard" if backward == "unroll" else double.settings.solver
-    double.settings = dataclasses.replace(double.settings, backward=backward, solver=solver, tol=1e-11, max_iter=5_000, on_failure="raise")
+    solver = "picard" if backward == "unroll" else model.settings.solver
+    exact = {"tol": 1e-11, "max_iter": 5_000, "on_failure": "raise"}
+    double = with_settings(model, backward=backward, solver=solver, **exact).double()
     loss = torch.nn.functional.mse_loss(double(torch.as_tensor(u).double()), torch.as_tensor(y).double())
     (found,) = torch.autograd.grad(loss, double.A)
     return found.numpy()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -35,17 +38,16 @@ def kept_bytes(model: nn.Module, u: Float[Tensor, "N p"]) -> int:
     return total
 
 
-def with_backward(model: ImplicitModel, backward: str, tol: float = 1e-6) -> ImplicitModel:
-    """The same matrices under another backward pass."""
-    matrices = (model.A, model.B, model.C, model.D)
-    return type(model).from_matrices(
-        *(None if m is None else m.detach() for m in matrices), kappa=model.kappa, backward=backward, tol=tol, max_iter=2_000, on_failure="ignore"
-    )
+def with_settings(model: ImplicitModel, **changes: Any) -> ImplicitModel:
+    """A copy of the model that solves and differentiates otherwise.
 
-
-def deep_network(p: int, width: int, depth: int, q: int, seed: int) -> MLP:
-    """Bias-free ReLU network of `depth` layers of one width: what the Picard steps of an implicit model would be without tied weights."""
-    return MLP((p, *([width] * depth), q), bias=False, seed=seed)
+    Args:
+        model: left as it is.
+        changes: of its `SolverSettings`.
+    """
+    changed = copy.deepcopy(model)
+    changed.settings = dataclasses.replace(model.settings, **changes)
+    return changed
 
 
 def memory_table(model: ImplicitModel, u: Float[Tensor, "N p"], depths: Sequence[int], seed: int) -> dict[str, float]:
@@ -54,15 +56,16 @@ def memory_table(model: ImplicitModel, u: Float[Tensor, "N p"], depths: Sequence
     Args:
         model: trained implicit model.
         u: (N, p) inputs.
-        depths: hidden layers of the explicit networks, as wide as the model has states.
+        depths: hidden layers of the explicit networks without biases, as wide as the model has states: what its
+            Picard steps would be without tied weights.
         seed: of the explicit networks' weights.
     """
-    table = {
-        "implicit": kept_bytes(with_backward(model, "implicit"), u) / len(u),
-        "unrolled": kept_bytes(with_backward(model, "unroll"), u) / len(u),
-    }
+    table, solved = {}, {"tol": 1e-6, "max_iter": 2_000, "on_failure": "ignore"}
+    for name, backward in (("implicit", "implicit"), ("unrolled", "unroll")):
+        table[name] = kept_bytes(with_settings(model, backward=backward, **solved), u) / len(u)
     for depth in depths:
-        table[f"explicit_{depth}"] = kept_bytes(deep_network(model.in_features, model.n_states, depth, model.out_features, seed), u) / len(u)
+        network = MLP((model.in_features, *([model.n_states] * depth), model.out_features), bias=False, seed=seed)
+        table[f"explicit_{depth}"] = kept_bytes(network, u) / len(u)
     return table
 
 

@@ -4,17 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from reproduction.feedback_study import acting_weights, largest_row_norm
+from reproduction.evaluation import count_parameters
+from reproduction.feedback_study import largest_row_norm
 from reproduction.tasks import ablation
 
 
 @pytest.mark.parametrize("name, count", [("addition", 1470), ("subtraction", 1470), ("argmax", 2116), ("average", 1764)])
 def test_sizes_are_the_papers(name, count):
     task = ablation.task_of(name)
-    assert ablation.weights(task.n, task.p, task.q, "full") == count == acting_weights(ablation.build(name, "full", 0))
-    matched = ablation.build(name, "strict_upper_matched", 0)
-    assert abs(acting_weights(matched) - count) < task.p + task.q + matched.n_states
-    assert acting_weights(ablation.build(name, "strict_upper", 0)) == count - task.n * (task.n + 1) // 2
+    assert ablation.weights(task.n, task.p, task.q, "full") == count
+    assert count_parameters(ablation.build(name, "full", 0)) == count
+    # the diagonal and what lies below it do not act
+    strict, matched = (ablation.build(name, variant, 0) for variant in ("strict_upper", "strict_upper_matched"))
+    acting = [count_parameters(model) - model.n_states * (model.n_states + 1) // 2 for model in (strict, matched)]
+    assert acting == [ablation.weights(model.n_states, task.p, task.q, "strict_upper") for model in (strict, matched)]
+    assert abs(acting[1] - count) < task.p + task.q + matched.n_states
 
 
 @pytest.mark.parametrize("name", ablation.TASKS)

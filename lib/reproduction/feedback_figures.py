@@ -30,7 +30,7 @@ def ablation_figure(content: Mapping[str, Any]):
         curves = {f"feedback_{variant}": content["curves"][f"{name}/{variant}"]
                   for variant in ("full", "strict_upper", "strict_upper_free", "strict_upper_matched", "linear")}
         keys, square = content["curves"][f"{name}/keys"], task.loss == "mse"
-        spread_curves(axes, keys, curves, xlabel=task.axis.partition(":")[0], ylabel=task.measure,
+        spread_curves(axes, keys, curves, xlabel=task.axis, ylabel=task.measure,
                       xscale="linear" if name == "average" else "log", yscale="log" if square else "linear")
         scale = 1 if square else 100
         for kind, marker in (("feedback", "*"), ("no feedback", "X")):

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from torch import nn
 
 from implicit_models.model import ImplicitModel
-from reproduction.evaluation import count_parameters
 from reproduction.study import loglog_slope
 
 # Variants with a single change each: feedback, the norm constraint, the number of states.
 ABLATION = ("full", "strict_upper", "strict_upper_free", "strict_upper_matched")
-
-
-def acting_weights(model: nn.Module) -> int:
-    """Weights that can change an output: the masked part of a strictly triangular A is not counted."""
-    total = count_parameters(model)
-    if isinstance(model, ImplicitModel) and model.feedback == "strict_upper":
-        total -= model.n_states * (model.n_states + 1) // 2
-    return total
 
 
 def loops(adjacency: np.ndarray) -> bool:
@@ -63,7 +53,7 @@ def advantage(full: Sequence[float], ablated: Sequence[float], measure: str) -> 
     return [100 * (a - b) if measure == "accuracy" else b / a for a, b in pairs]
 
 
-def growth(keys: Sequence[float], errors: Sequence[Sequence[float]], least: float = 10.0) -> list[float]:
+def growth(keys: Sequence[float], errors: Sequence[Sequence[float]], least: float) -> list[float]:
     """Slope of log error against log key, one a seed, over the keys from `least` on."""
     chosen = [k for k, key in enumerate(keys) if key >= least]
     return [loglog_slope([keys[k] for k in chosen], [row[k] for k in chosen])[0] for row in errors]
@@ -71,9 +61,12 @@ def growth(keys: Sequence[float], errors: Sequence[Sequence[float]], least: floa
 
 def largest_row_norm(model: ImplicitModel) -> float:
     """||A||_inf: what the norm constraint bounds."""
-    return float(model.A.detach().abs().sum(dim=1).max())
+    return float(np.linalg.norm(model.A.detach().numpy(), np.inf))
 
 
-def verdicts(advantages: Mapping[str, Sequence[float]], accuracy_tasks: Sequence[str] = ("argmax",)) -> dict[str, int]:
-    """Number of seeds, over each task, in which the model with feedback is the better one."""
-    return {name: sum(v > (0 if name in accuracy_tasks else 1) for v in values) for name, values in advantages.items()}
+def verdicts(advantages: Mapping[str, Sequence[float]]) -> dict[str, int]:
+    """Number of seeds, over each task, in which the model with feedback is the better one.
+
+    The advantage is a difference of accuracies on "argmax", elsewhere a ratio of errors.
+    """
+    return {name: sum(v > (0 if name == "argmax" else 1) for v in values) for name, values in advantages.items()}

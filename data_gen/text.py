@@ -235,7 +235,7 @@ def _encode(texts: list[str], encoder: str | Encoder) -> np.ndarray:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
             raise ModuleNotFoundError(
-                f"embeddings need a sentence encoder: pip install 'implicit-models[text]', or pass a function of your own "
+                f"embeddings need a sentence encoder: pip install sentence-transformers, or pass a function of your own "
                 f"as `encoder` ({error})"
             ) from None
         encoder = SentenceTransformer(encoder).encode

@@ -186,7 +186,7 @@ def test_embeddings_take_any_encoder_and_name_what_is_missing(toy):
     try:
         import sentence_transformers  # noqa: F401
     except ImportError:
-        with pytest.raises(ModuleNotFoundError, match=r"pip install 'implicit-models\[text\]'"):
+        with pytest.raises(ModuleNotFoundError, match="pip install sentence-transformers"):
             text.newsgroups(features="embeddings")
 
 

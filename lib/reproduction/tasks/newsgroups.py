@@ -45,7 +45,7 @@ def data(profile: str = "full", split: str = "bydate", corpus: str = "auto", see
         split: "bydate" or "random".
         corpus: "auto", "newsgroups", or "topics" for the stand-in; see `data_gen.text.load`.
         seed: of the random split and of the choice of posts; one seed for all networks, so that they share a training set.
-        features: "tfidf", "hashed", or "embeddings" of a sentence encoder (extra: text); the stand-in has its own.
+        features: "tfidf", "hashed", or "embeddings" of a sentence encoder (sentence-transformers); the stand-in has its own.
 
     Raises:
         DatasetUnavailable, ModuleNotFoundError: see `load`.

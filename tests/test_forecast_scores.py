@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reproduction.forecast_scores import SCORE_LABELS, SCORES, calibration, rolling_mean, scores
+from reproduction.forecast_scores import SCORE_LABELS, calibration, rolling_mean, scores
 
 positive = st.lists(st.floats(1e-6, 1e4), min_size=2, max_size=30).map(np.array)
 
 
 def test_by_hand():
     found = scores(np.array([2.0, 1.0, -1.0]), np.array([1.0, 4.0, 2.0]))
-    assert tuple(found) == SCORES == tuple(SCORE_LABELS)
+    assert tuple(found) == tuple(SCORE_LABELS)
     assert found["mape"] == pytest.approx((1 + 0.75 + 1.5) / 3) and found["median_ape"] == 1
     assert found["rmse"] == pytest.approx(np.sqrt((1 + 9 + 9) / 3)) and found["not_positive"] == pytest.approx(1 / 3)
     assert found["mean_ratio"] == pytest.approx(2 / 7)
@@ -32,10 +32,18 @@ def test_zero_scores_one_and_truth_scores_nothing(variance):
 
 
 @settings(max_examples=25, deadline=None)
-@given(variance=positive, factor=st.floats(1e-3, 1))
-def test_too_little_costs_at_most_one(variance, factor):
-    """Forecasting a hundredth of the truth everywhere: MAPE .99 at worst, log-R2 far below zero."""
-    assert scores(factor * variance, variance)["mape"] == pytest.approx(1 - factor, abs=1e-9)
+@given(variance=positive.filter(lambda v: np.ptp(np.log(v)) > 0.1), factor=st.floats(1e-2, 1))
+def test_too_little_costs_at_most_one_in_mape_and_any_amount_in_log_r2(variance, factor):
+    found = scores(factor * variance, variance)
+    assert found["mape"] == pytest.approx(1 - factor, abs=1e-9)
+    # the logarithms are off by ln(factor) everywhere, whose square stands beside their variance
+    assert found["log_r2"] == pytest.approx(1 - np.log(factor) ** 2 / np.log(variance).var(), rel=1e-6, abs=1e-9)
+
+
+def test_a_hundredth_of_the_truth_has_log_r2_far_below_zero():
+    variance = np.array([0.5, 1.0, 2.0, 4.0])
+    found = scores(variance / 100, variance)
+    assert found["mape"] == pytest.approx(0.99) and found["log_r2"] < -30
 
 
 @settings(max_examples=25, deadline=None)
@@ -67,11 +75,15 @@ def test_bad_input_is_named(forecast, variance, message):
 
 
 def test_calibration_in_bins():
-    level = np.array([0.5] * 3 + [5.0] * 2 + [50.0])
-    found = calibration(np.array([1, 2, 3, 8, 8, 1.0]), np.array([1, 1, 1, 4, 4, 1.0]), level, [0.1, 1, 10, 100], least=2)
+    level = np.repeat([0.5, 5.0, 50.0], [30, 20, 19])  # twenty samples are enough
+    forecast, variance = np.repeat([1.0, 2.0, 3.0, 8.0, 1.0], [10, 10, 10, 20, 19]), np.repeat([1.0, 4.0, 1.0], [30, 20, 19])
+    found = calibration(forecast, variance, level, [0.1, 1, 10, 100])
     assert found[:2] == [2.0, 2.0] and np.isnan(found[2])
 
 
 def test_rolling_mean_of_daily_means():
-    days, values = rolling_mean({"a": np.array([1.0, 3.0]), "b": np.array([4.0]), "c": np.array([0.0])}, days=2)
-    assert days == ["a", "b", "c"] and values == [2.0, 3.0, 2.0]
+    sessions = {"a": np.array([1.0, 3.0]), "b": np.array([4.0]), "c": np.array([0.0])} | {k: np.zeros(2) for k in range(20)}
+    days, values = rolling_mean(sessions)
+    assert days == list(sessions) and values[:3] == [2.0, 3.0, 2.0]
+    # the last of 21 sessions still has the first, the two after it lose one each
+    assert values[20:] == pytest.approx([6 / 21, 4 / 21, 0.0])

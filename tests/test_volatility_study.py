@@ -6,7 +6,7 @@ import torch
 
 from data_gen.market import minute_market
 from reproduction import volatility_figures, volatility_tables
-from reproduction.forecast_scores import SCORES
+from reproduction.forecast_scores import SCORE_LABELS
 from reproduction.results import Results
 from reproduction.tasks import volatility as task
 from reproduction.volatility_study import SIDES, flushed_subnormals, follow, real_samples, run_volatility, VolatilityStudy
@@ -37,7 +37,7 @@ def test_everything_is_scored_on_both_sides(study):
         assert set(study.scores[group]) == set(names)
     for models in study.scores.values():
         for sides in models.values():
-            assert set(sides) == set(SIDES) and all(set(values) == set(SCORES) and len(values["mape"]) == 1 for values in sides.values())
+            assert set(sides) == set(SIDES) and all(set(values) == set(SCORE_LABELS) and len(values["mape"]) == 1 for values in sides.values())
 
 
 def test_controls_are_what_they_say(study):

@@ -20,7 +20,9 @@ from jaxtyping import Float
 
 from data_gen.volatility import ZERO_VARIANCE
 
-SCORES = ("mape", "median_ape", "rmse", "qlike", "log_r2", "not_positive", "mean_ratio")
+# Samples below which a bin has no mean, and sessions that a rolling mean takes.
+LEAST_IN_BIN = 20
+ROLLING_DAYS = 21
 SCORE_LABELS = {
     "mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE ($²)", "qlike": "QLIKE", "log_r2": "log-R²",
     "not_positive": "share ≤ 0", "mean_ratio": "mean forecast / mean",
@@ -28,7 +30,7 @@ SCORE_LABELS = {
 
 
 def scores(forecast: Float[np.ndarray, " N"], variance: Float[np.ndarray, " N"]) -> dict[str, float]:
-    """Scores of one forecast, in the order of `SCORES`.
+    """Scores of one forecast, in the order of `SCORE_LABELS`.
 
     Args:
         forecast, variance: dollars^2.
@@ -73,30 +75,28 @@ def calibration(
     variance: Float[np.ndarray, " N"],
     level: Float[np.ndarray, " N"],
     edges: Sequence[float],
-    least: int = 20,
 ) -> list[float]:
-    """Mean forecast over mean variance in bins of a level known beforehand; NaN where a bin has fewer than `least` samples.
+    """Mean forecast over mean variance in bins of a level known beforehand; NaN in bins with fewer than `LEAST_IN_BIN` samples.
 
     Args:
         forecast, variance: dollars^2.
         level: what the bins are of, for instance the variance of the past hour.
         edges: rising; bin k is edges[k] <= level < edges[k + 1].
-        least: samples.
     """
     place = np.digitize(level, edges) - 1
     values = []
     for k in range(len(edges) - 1):
         inside = place == k
-        values.append(float(forecast[inside].mean() / variance[inside].mean()) if inside.sum() >= least else float("nan"))
+        enough = inside.sum() >= LEAST_IN_BIN
+        values.append(float(forecast[inside].mean() / variance[inside].mean()) if enough else float("nan"))
     return values
 
 
-def rolling_mean(values: Mapping[object, Float[np.ndarray, " N"]], days: int = 21) -> tuple[list, list[float]]:
-    """Mean over the samples of each session, then over the last `days` sessions.
+def rolling_mean(values: Mapping[object, Float[np.ndarray, " N"]]) -> tuple[list, list[float]]:
+    """Mean over the samples of each session, then over the last `ROLLING_DAYS` sessions, in the beginning over those there are.
 
     Args:
         values: session -> its samples, in order of time.
-        days: of the mean; the first sessions are averaged over those there are.
 
     Returns:
         The sessions and the means.
@@ -104,5 +104,5 @@ def rolling_mean(values: Mapping[object, Float[np.ndarray, " N"]], days: int = 2
     daily = np.array([np.mean(samples) for samples in values.values()])
     total = np.concatenate([[0.0], np.cumsum(daily)])
     last = np.arange(1, len(daily) + 1)
-    first = np.maximum(0, last - days)
+    first = np.maximum(0, last - ROLLING_DAYS)
     return list(values), ((total[last] - total[first]) / (last - first)).tolist()

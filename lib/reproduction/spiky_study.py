@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from data_gen.dataset import Dataset
-from data_gen.spiky import FREQUENCIES, spike
+from data_gen.spiky import spike
 
+# Defaults of `data_gen.spiky`.
 SPACING = 100 / 9999
-SCALES = ("raw", "standard", "unit")
+SPIKE_LENGTH = 100
 
 
 def control_forecasts(data: Dataset) -> dict[str, tuple[Float[np.ndarray, "N 1"], Float[np.ndarray, "M 1"]]]:
@@ -64,7 +65,7 @@ def resemblance(forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N
 
 
 def unit_factors(data: Dataset) -> dict[str, float]:
-    """By what a squared error in the data's scale is multiplied to be one in each of `SCALES`.
+    """By what a squared error in the data's scale is multiplied to be one in the scales "raw", "standard" and "unit".
 
     Errors of forecasts mapped along with the series scale exactly so, whatever the scale a model was trained in.
     """
@@ -79,7 +80,7 @@ def _test_start(data: Dataset) -> int:
     return len(data.u_train) + lost
 
 
-def floor(data: Dataset, *, noise: float, restart: bool, spacing: float = SPACING, spike_length: int = 100) -> dict[str, float]:
+def floor(data: Dataset, *, noise: float, restart: bool) -> dict[str, float]:
     """Mean squared test error, in the data's scale, of a forecaster that knows everything but the future.
 
     It knows the law of the series, the phase x and whether the present point is in a spike. It does not know the noise to come, nor that
@@ -91,8 +92,8 @@ def floor(data: Dataset, *, noise: float, restart: bool, spacing: float = SPACIN
         exits    the same over the first points after them; 0 where each spike restarts.
 
     Args:
-        data: from `data_gen.spiky` with these options.
-        noise, restart, spacing, spike_length: as there.
+        data: from `data_gen.spiky` with these options, of spacing `SPACING` and regions of `SPIKE_LENGTH` points.
+        noise, restart: as there.
 
     Returns:
         The three parts and their sum under "all".
@@ -100,12 +101,12 @@ def floor(data: Dataset, *, noise: float, restart: bool, spacing: float = SPACIN
     start, series, inside = _test_start(data), data.meta["series"], data.meta["spiky"]
     first = len(series) - len(data.test[0][0])  # the first target of the test part
     targets = np.arange(first, len(series))
-    x = spacing * targets
-    at = x if not restart else spacing * ((targets - start) % spike_length)
+    x = SPACING * targets
+    at = x if not restart else SPACING * ((targets - start) % SPIKE_LENGTH)
     jump = (spike(at) - np.sin(x)) ** 2
     changed = inside[targets] != inside[targets - 1]
     # A restarted spike is known to end with its slot: one that follows another at once is as new as the first.
-    new = inside[targets] & ((targets - start) % spike_length == 0 if restart else changed)
+    new = inside[targets] & ((targets - start) % SPIKE_LENGTH == 0 if restart else changed)
     parts = {
         "noise": noise**2 * float((~inside[targets]).mean()),
         "entries": float(jump[new].sum() / len(targets)),
@@ -113,25 +114,6 @@ def floor(data: Dataset, *, noise: float, restart: bool, spacing: float = SPACIN
     }
     parts = {name: value / data.meta["scale"] ** 2 for name, value in parts.items()}
     return parts | {"all": sum(parts.values())}
-
-
-def annihilator(frequencies: Sequence[float] = FREQUENCIES, spacing: float = SPACING) -> Float[np.ndarray, "2k"]:
-    """Weights w of the recurrence y_t = sum_j w_j y_{t-j} that every sum of sines of these frequencies satisfies.
-
-    sin(f x) at equal spacing is annihilated by 1 - 2 cos(f spacing) L + L^2 (L the shift by one point); the product of these
-    polynomials annihilates the sum. Inside a spike the next point is thus a fixed linear map of the last eight.
-
-    Args:
-        frequencies: k of them.
-        spacing: of x.
-
-    Returns:
-        (2k,) weights, the newest point's first.
-    """
-    polynomial = np.ones(1)
-    for frequency in frequencies:
-        polynomial = np.convolve(polynomial, [1.0, -2.0 * np.cos(frequency * spacing), 1.0])
-    return -polynomial[1:]
 
 
 def closest_epoch(train: Sequence[float], test: Sequence[float], published: Mapping[str, float]) -> tuple[float, float]:

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from data_gen.minute_bars import PRICES, MinuteBars
-from data_gen.sessions import sessions
+from data_gen.sessions import Sessions, sessions
 
 ACCEPTABLE = ("out_of_order", "duplicates", "non_positive", "inconsistent")
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -164,8 +164,12 @@ def check_bars(
         raise BarsError(f"{source}: {n} times, but columns of {sorted({len(c) for c in values.values()})} rows")
     if np.isnat(time).any():
         raise BarsError(f"{source}: row {int(np.argmax(np.isnat(time)))} has no time")
+    tomorrow = np.datetime64("now") + np.timedelta64(DAY, "m")  # a wrong time zone is named below
+    if (time > tomorrow).any():
+        row = int(np.argmax(time > tomorrow))
+        raise BarsError(f"{source}: row {row} is of the future, {time[row]}Z: are unit and time zone right?")
 
-    try:  # a day around: a wrong time zone may put bars on the wrong side of midnight
+    try:  # New York's date of the first bar by winter time and of the last one by summer time
         calendar = sessions(*(str((t + np.timedelta64(h, "h")).astype("datetime64[D]")) for t, h in ((time.min(), -5), (time.max(), -4))))
     except ValueError as error:
         raise BarsError(f"{source}: times from {time.min()} to {time.max()}: {error}") from None
@@ -203,15 +207,17 @@ def check_bars(
     found["inconsistent"] = rows[odd[rows]]
 
     keep = rows[~(repeated | bad[rows] | odd[rows])]
-    first_day, last_day = (int(day[rows].min()), int(day[rows].max())) if len(rows) else (0, -1)
-    spanned = calendar.dates[first_day : last_day + 1]
+    first_day, last_day = int(day[rows].min()), int(day[rows].max())
+    span = slice(first_day, last_day + 1)
+    kept = Sessions(calendar.dates[span], calendar.minutes[span])
     empty = np.setdiff1d(np.arange(first_day, last_day + 1), day[keep])
     examples = {
         kind: [f"row {row} at {time[row]}Z {_prices(stacked[:, row])}" for row in places[:3]] for kind, places in found.items() if len(places)
     }
     report = BarsReport(
-        source, columns, n, len(keep), int((~inside).sum()), int(calendar.minutes[first_day : last_day + 1].sum()) - len(keep),
-        len(spanned), [str(calendar.dates[d]) for d in empty], examples=examples, **{kind: len(found[kind]) for kind in ACCEPTABLE},
+        source, columns, n, len(keep), int((~inside).sum()), int(kept.minutes.sum()) - len(keep),
+        len(kept.dates), [str(calendar.dates[d]) for d in empty], examples=examples,
+        **{kind: len(found[kind]) for kind in ACCEPTABLE},
     )  # fmt: skip
     if unequal.any():
         row = int(rows[np.argmax(unequal)])
@@ -220,9 +226,9 @@ def check_bars(
     if refused:
         raise BarsError(f"{source}: {', '.join(refused)}; accept={refused!r} reads the rest\n{report}", report)
     bars = MinuteBars(
-        sessions(str(spanned[0]), str(spanned[-1])), day[keep] - first_day, within[keep],
+        kept, day[keep] - first_day, within[keep],
         *(values[name][keep] for name in PRICES), np.nan_to_num(values["volume"][keep]), np.ones(len(keep), bool),
-        {"name": source, "report": report},
+        {"name": source},
     )  # fmt: skip
     return bars, report
 

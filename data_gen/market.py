@@ -98,11 +98,10 @@ def _volatility(calendar: Sessions, deviation, parameters: MarketParameters, see
     white = parameters.white_sd * stream(seed, "market white").standard_normal(n)
     daily = slow + fast
     excess = daily[calendar.day] + intraday + white
-    # E exp(2 x) = exp(2 Var x): the division keeps the regime's variance on average.
-    variance = sum(sd**2 for sd in (parameters.slow_sd, parameters.fast_sd, parameters.intraday_sd, parameters.white_sd))
     # Half sessions have the variance of their share of minutes.
     base = (deviation / np.sqrt(FULL))[calendar.day] * _profile(volatility_profile, calendar)
-    return daily, excess, base * np.exp(excess - variance)
+    # E exp(2 x) = exp(2 Var x): the division keeps the regime's variance on average.
+    return daily, excess, base * np.exp(excess - parameters.excess_variance)
 
 
 def _log_price(calendar: Sessions, deviation, night_share, daily, sigma, parameters: MarketParameters, seed: int):
@@ -148,9 +147,7 @@ def _landmarks(calendar: Sessions):
 
 def _trades(calendar: Sessions, shares, excess, sigma, start, end, parameters: MarketParameters, seed: int) -> MinuteBars:
     n, k, tick, day = len(sigma), parameters.trades, parameters.tick, calendar.day
-    spread = parameters.volume_sd**2 + parameters.volume_slope**2 * sum(
-        sd**2 for sd in (parameters.slow_sd, parameters.fast_sd, parameters.intraday_sd, parameters.white_sd)
-    )
+    spread = parameters.volume_sd**2 + parameters.volume_slope**2 * parameters.excess_variance
     mean = (shares / FULL)[day] * _profile(volume_profile, calendar)
     noise = parameters.volume_sd * stream(seed, "market volume").standard_normal(n)
     volume = mean * np.exp(parameters.volume_slope * excess + noise - spread / 2)
@@ -169,14 +166,15 @@ def _trades(calendar: Sessions, shares, excess, sigma, start, end, parameters: M
     price += half[:, None] * np.where(rng.random((n, k), dtype=np.float32) < 0.5, -1.0, 1.0)
     price = np.maximum(np.round(price / tick), 1.0) * tick
 
-    used = np.arange(k) >= (k - np.minimum(count, k))[:, None]
+    first_used = k - np.minimum(count, k)
+    used = np.arange(k) >= first_used[:, None]
     weight = (1 + (rng.exponential(size=(n, k)) - 1) * np.sqrt(few)[:, None]) * used
     total = weight.sum(axis=1)
     traded = total > 0
     with np.errstate(invalid="ignore"):
         vwap = np.round((weight * price).sum(axis=1) / total, VWAP_DIGITS)
 
-    opened = price[np.arange(n), np.minimum(k - np.minimum(count, k), k - 1)]
+    opened = price[np.arange(n), np.minimum(first_used, k - 1)]
     high = np.where(used, price, -np.inf).max(axis=1)
     low = np.where(used, price, np.inf).min(axis=1)
     # A minute without trade carries the last close and VWAP; before the first trade there is a quote, the price itself.
@@ -190,5 +188,5 @@ def _trades(calendar: Sessions, shares, excess, sigma, start, end, parameters: M
     return MinuteBars(
         calendar, day, calendar.minute, *(np.round(values, decimals) for values in (opened, high, low, close)), vwap,
         np.where(traded, np.round(volume), 0.0), traded,
-        {"name": "synthetic market", "seed": seed, "tick": tick},
+        {"name": "synthetic market", "seed": seed},
     )  # fmt: skip

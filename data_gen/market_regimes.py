@@ -88,3 +88,8 @@ class MarketParameters:
                 fine = 0 <= value < 1
             if not fine:
                 raise ValueError(f"{each.name} = {value!r} is outside its domain")
+
+    @property
+    def excess_variance(self) -> float:
+        """Variance of log sigma about its regime."""
+        return sum(sd**2 for sd in (self.slow_sd, self.fast_sd, self.intraday_sd, self.white_sd))

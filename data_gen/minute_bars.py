@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from data_gen.sessions import Sessions
+from data_gen.sizes import check_sizes
 
 PRICES = ("open", "high", "low", "close", "vwap")
 
@@ -92,10 +93,9 @@ class MinuteBars:
             stride: windows start at every stride-th minute of a session.
 
         Raises:
-            ValueError: a length or stride below 1, or a length above that of every session.
+            ValueError, TypeError: a length or stride that is no positive integer, or a length above every session's.
         """
-        if length < 1 or stride < 1:
-            raise ValueError(f"length and stride must be positive, got {length} and {stride}")
+        check_sizes(1, length=length, stride=stride)
         longest = int(self.calendar.minutes.max(initial=0))
         if length > longest:
             raise ValueError(f"a window of {length} minutes is longer than the longest session, {longest} minutes")
@@ -115,20 +115,3 @@ class MinuteBars:
         columns = {name: getattr(self, name)[bars] for name in (*PRICES, "volume", "traded", "minute")}
         kept = Sessions(calendar.dates[chosen], calendar.minutes[chosen])
         return dataclasses.replace(self, calendar=kept, day=index[self.day[bars]], **columns)
-
-    def carried(self) -> MinuteBars:
-        """Bars with every absent minute after a session's first bar filled by that session's last price, volume 0."""
-        calendar = self.calendar
-        begins = np.full(len(calendar.dates), np.iinfo(np.int64).max)
-        np.minimum.at(begins, self.day, self.minute)
-        day, minute = calendar.day, calendar.minute
-        wanted = minute >= begins[day]
-        day, minute = day[wanted], minute[wanted]
-        position = calendar.first[day] + minute
-        source = np.searchsorted(self.position, position, side="right") - 1
-        own = self.position[source] == position
-        prices = {name: np.where(own, getattr(self, name)[source], self.close[source]) for name in ("open", "high", "low", "close")}
-        return dataclasses.replace(
-            self, day=day, minute=minute, **prices, vwap=self.vwap[source],
-            volume=np.where(own, self.volume[source], 0.0), traded=own & self.traded[source],
-        )  # fmt: skip

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_gen.dataset import Dataset
+from data_gen.sizes import check_sizes
 from data_gen.streams import stream
 
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 AVERAGE_SHIFTS = (0.0, 10.0, 25.0, 50.0, 75.0, 100.0)
 ARGMAX_SCALES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 
@@ -34,20 +36,20 @@ def rolling_average(
         n_train, n_test: sequences of the training set and of each test set.
         length: T, steps of a sequence.
         mean: of the training distribution.
-        shifts: s, any finite number; the keys of `Dataset.test`.
+        shifts: s, any number with mean + s within float32; the keys of `Dataset.test`.
         seed: of all draws.
 
     Returns:
         Dataset with u and y (N, T) float32.
 
     Raises:
-        ValueError, TypeError: a size that is no positive integer, or a mean or shift that is not finite.
+        ValueError, TypeError: a size that is no positive integer, or a mean or shift beyond float32 or not finite.
 
     Source: Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
     """
-    _check(n_train=n_train, n_test=n_test, length=length)
-    _finite("mean", [mean])
-    _finite("shifts", shifts)
+    check_sizes(1, n_train=n_train, n_test=n_test, length=length)
+    _check_float32("mean", [mean])
+    _check_float32("shifts", shifts, mean)
 
     def sample(n: int, split: str, *shift: float):
         u = stream(seed, split, *shift).normal(mean + sum(shift), 1.0, (n, length)).astype(np.float32)
@@ -67,21 +69,23 @@ def rolling_argmax(
 
     Args:
         n_train, n_test, length, seed: as `rolling_average`.
-        scales: t > 0, the keys of `Dataset.test`.
+        scales: t > 0 within float32's normal numbers, the keys of `Dataset.test`.
 
     Returns:
         Dataset with u (N, T) float32 and y (N, T) int64 class labels below T.
 
     Raises:
-        ValueError, TypeError: a size that is no positive integer, or a scale that is not positive and finite.
+        ValueError, TypeError: a size that is no positive integer, or a scale not positive and finite in float32.
 
     Source: Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
     """
-    _check(n_train=n_train, n_test=n_test, length=length)
-    _finite("scales", scales)
+    check_sizes(1, n_train=n_train, n_test=n_test, length=length)
+    _check_float32("scales", scales)
     for scale in scales:
         if scale <= 0:
             raise ValueError(f"scales must be positive, got {scale}")
+        if scale < SMALLEST:
+            raise ValueError(f"scales below {SMALLEST:.3g} make ties in float32, got {scale}")
 
     def sample(n: int, split: str, *scale: float):
         u = stream(seed, split, *scale).uniform(0.0, math.prod(scale), (n, length)).astype(np.float32)
@@ -93,15 +97,10 @@ def rolling_argmax(
     return Dataset(*sample(n_train, "train"), {scale: sample(n_test, "test", scale) for scale in scales}, meta)
 
 
-def _check(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"{name} must be an integer, got {size!r}")
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
-
-
-def _finite(name: str, values: Sequence[float]) -> None:
+def _check_float32(name: str, values: Sequence[float], offset: float = 0.0) -> None:
+    """Refuse values that are not finite, or out of float32's range once the offset is added."""
     for value in values:
         if not math.isfinite(value):
             raise ValueError(f"{name} must be finite, got {value}")
+        if abs(value + offset) > LARGEST:
+            raise ValueError(f"{name} must fit into float32, {LARGEST:.3g} at most, got {value}")

@@ -1,7 +1,8 @@
 """Trading sessions of the New York Stock Exchange by its rules, without a calendar library.
 
 A session runs from 09:30 to 16:00 New York time, 390 minutes; 14 of those from 2015-02-01 to 2021-12-31 close at 13:00, 210 minutes.
-The rules hold from 2013, when the present early closes began. Unscheduled closures are listed, since no rule gives them.
+The rules hold from 2013, when the present early closes began; no last year is set. Unscheduled closures, which no rule
+gives, are listed as known in 2026.
 
 Source: NYSE Rule 7.2 (holidays) and the exchange's announcements of early closes and of days of mourning.
 """
@@ -19,7 +20,7 @@ from jaxtyping import Int, Shaped
 NEW_YORK = ZoneInfo("America/New_York")
 OPENS = 9 * 60 + 30
 FULL, HALF = 390, 210
-FIRST_YEAR, LAST_YEAR = 2013, 2026
+FIRST_YEAR = 2013
 JUNETEENTH = 2022
 # Days of mourning for presidents Bush and Carter.
 CLOSED = (dt.date(2018, 12, 5), dt.date(2025, 1, 9))
@@ -37,17 +38,17 @@ class Sessions:
     dates: Shaped[np.ndarray, " D"]
     minutes: Int[np.ndarray, " D"]
 
-    @property
+    @cached_property
     def first(self) -> Int[np.ndarray, " D"]:
         """Position of each session's first minute among the minutes of all sessions."""
         return np.cumsum(self.minutes) - self.minutes
 
-    @property
+    @cached_property
     def day(self) -> Int[np.ndarray, " N"]:
         """Index of the session of every minute."""
         return np.repeat(np.arange(len(self.dates)), self.minutes)
 
-    @property
+    @cached_property
     def minute(self) -> Int[np.ndarray, " N"]:
         """Minutes since the opening, of every minute."""
         return np.arange(self.minutes.sum()) - self.first[self.day]
@@ -65,20 +66,20 @@ def sessions(first: str | dt.date, last: str | dt.date) -> Sessions:
     """Sessions from one date to another, both included.
 
     Args:
-        first, last: ISO dates within 2013-2026.
+        first, last: ISO dates from 2013 on; unscheduled closures are known to 2026.
 
     Returns:
         Sessions; empty when no session lies between.
 
     Raises:
-        ValueError: a date that is none, outside these years, or first after last.
+        ValueError: a date that is none or before 2013, or first after last.
     """
     start, end = _date("first", first), _date("last", last)
     if start > end:
         raise ValueError(f"first = {start} is after last = {end}")
     for name, day in (("first", start), ("last", end)):
-        if not FIRST_YEAR <= day.year <= LAST_YEAR:
-            raise ValueError(f"{name} = {day}: the rules are those of {FIRST_YEAR} to {LAST_YEAR}")
+        if day.year < FIRST_YEAR:
+            raise ValueError(f"{name} = {day}: the rules are those from {FIRST_YEAR} on")
     closed = {day for year in range(start.year, end.year + 1) for day in holidays(year)}
     early = {day for year in range(start.year, end.year + 1) for day in early_closes(year)}
     span = (start + dt.timedelta(days=k) for k in range((end - start).days + 1))

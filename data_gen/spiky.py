@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from data_gen.dataset import Dataset
+from data_gen.sizes import check_sizes
 from data_gen.streams import stream
 
 FREQUENCIES = (2.0, 23.0, 78.0, 100.0)
@@ -65,12 +66,8 @@ def spiky(
 
     Source: Tsai thesis (2024), section 5.2; Ganesh (2023), appendix A.4; Decugis et al. (2024), appendix A.3.
     """
-    sizes = {"n_train": n_train, "n_test": n_test, "spike_length": spike_length, "look_back": look_back, "horizon": horizon}
-    for name, size in (sizes | {"n_spikes": n_spikes, "n_spikes_test": n_spikes_test}).items():
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"{name} must be an integer, got {size!r}")
-        if size < (name in sizes):
-            raise ValueError(f"{name} must be at least {int(name in sizes)}, got {size}")
+    check_sizes(1, n_train=n_train, n_test=n_test, spike_length=spike_length, look_back=look_back, horizon=horizon)
+    check_sizes(0, n_spikes=n_spikes, n_spikes_test=n_spikes_test)
     for name, value, least in (("spacing", spacing, 0.0), ("noise", noise, -1.0)):
         if not (math.isfinite(value) and value > least and value >= 0):
             raise ValueError(f"{name} must be a finite number {'above' if least == 0 else 'of at least'} 0, got {value}")

@@ -17,24 +17,21 @@ HORIZON = 10
 LAGS = (1, 5, 60)
 
 
-def stylised_facts(bars: MinuteBars, *, price: str = "typical") -> dict[str, float]:
+def stylised_facts(bars: MinuteBars) -> dict[str, float]:
     """Facts of the full sessions of the bars; half sessions and those with under 380 bars are left out.
 
     Args:
-        bars: real or synthetic.
-        price: "typical", (high + low + close) / 3, which real bars without VWAP have too; or "vwap".
+        bars: real or synthetic; (high + low + close) / 3 stands in for VWAP, since real bars may be without it.
 
     Returns:
-        Name -> value. r are log returns of closes from minute to minute inside a session, v variances of the price over ten minutes,
-        "season removed" is |r| divided by its mean at that minute.
+        Name -> value. r are log returns of closes from minute to minute inside a session, v variances of that price
+        over ten minutes, "season removed" is |r| divided by its mean at that minute.
 
     Raises:
-        ValueError: another price, or fewer than two full sessions.
+        ValueError: fewer than two full sessions.
     """
-    if price not in ("typical", "vwap"):
-        raise ValueError(f"price must be 'typical' or 'vwap', got {price!r}")
     close, high, low, volume = (bars.table(name) for name in ("close", "high", "low", "volume"))
-    weighted = bars.table("vwap") if price == "vwap" else (high + low + close) / 3
+    weighted = (high + low + close) / 3
     full = (bars.calendar.minutes == FULL) & (np.isfinite(close).sum(axis=1) >= FULL - 10)
     if full.sum() < 2:
         raise ValueError(f"{int(full.sum())} full sessions; facts need two")

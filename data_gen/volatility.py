@@ -12,14 +12,16 @@ differences: a model without biases that learns it at one level of volatility ha
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from data_gen.dataset import Dataset
 from data_gen.market import minute_market
 from data_gen.minute_bars import MinuteBars
+from data_gen.sizes import check_sizes
 from data_gen.streams import stream
 
 SPLIT = "2021-01-01"
@@ -65,11 +67,12 @@ def volatility(
     Returns:
         Dataset with u float32, y (N, 1) float32 and one test set, keyed by the year of `split`. meta: "variance" {"train" or year: (N,)
         float64, dollars^2}, "history" {...: (N, look_back) float64, dollars}, "date" {...: (N,)}, "input_scale" and "target_scale",
-        "carried" (share of training minutes without a trade), "available" (training samples before the draw), "zero_rule", "bars".
+        "available" (training samples before the draw).
 
     Raises:
-        ValueError: an option outside its domain, a window longer than the longest session, a side of the split without samples, more
-            training samples asked for than there are, or a training set without any movement, which has no scale.
+        ValueError, TypeError: an option outside its domain, a window longer than the longest session, a side of the
+            split without samples, more training samples asked for than there are, or a training set without any
+            movement, which has no scale.
 
     Source: Decugis et al. (2024), section 2.2; Tsai thesis (2024), section 5.2.
     """
@@ -77,27 +80,23 @@ def volatility(
                                ("scaling", scaling, ("train", "raw"))):  # fmt: skip
         if value not in known:
             raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-    if look_back < 2 or horizon < 2:
-        raise ValueError(f"look_back and horizon must be at least 2 minutes, got {look_back} and {horizon}")
-    bars = minute_market(seed) if bars is None else bars
-    first = bars.windows(look_back + horizon, stride)
-    date = bars.date[first]
-    test = date >= np.datetime64(split)
+    check_sizes(2, look_back=look_back, horizon=horizon)
+    check_sizes(1, stride=stride, **({} if n_train is None else {"n_train": n_train}))
+    every = samples(minute_market(seed) if bars is None else bars, look_back, horizon, stride)
+    test = every.date >= np.datetime64(split)
     year = int(str(split)[:4])
     if test.all() or not test.any():
         raise ValueError(f"{int((~test).sum())} samples before {split}, {int(test.sum())} from then on: both sides need some")
     chosen = np.flatnonzero(~test)
     if n_train is not None:
-        if not 1 <= n_train <= len(chosen):
+        if n_train > len(chosen):
             raise ValueError(f"n_train = {n_train}: there are {len(chosen)} training samples")
         chosen = np.sort(stream(seed, "volatility samples").choice(chosen, n_train, replace=False))
 
-    parts: dict[Any, np.ndarray] = {"train": first[chosen], year: first[test]}
+    parts: dict[Any, Samples] = {"train": every[chosen], year: every[test]}
     history, variance, u, y = {}, {}, {}, {}
-    for name, start in parts.items():
-        windows = bars.vwap[start[:, None] + np.arange(look_back + horizon)]
-        history[name] = windows[:, :look_back]
-        variance[name] = window_variance(windows[:, look_back:])
+    for name, part in parts.items():
+        history[name], variance[name] = part.past, part.variance
         u[name] = history[name] if inputs == "price" else np.diff(history[name], axis=1)
         y[name] = variance[name] if target == "variance" else np.sqrt(variance[name])
     input_scale, target_scale = _scales(u["train"], y["train"], inputs, scaling)
@@ -105,14 +104,52 @@ def volatility(
     def sample(name: Any) -> tuple[np.ndarray, np.ndarray]:
         return (u[name] / input_scale).astype(np.float32), (y[name] / target_scale).astype(np.float32)[:, None]
 
-    traded = bars.traded[parts["train"][:, None] + np.arange(look_back + horizon)]
     meta = {
-        "name": "volatility", "seed": seed, "bars": bars.meta.get("name", "bars"), "inputs": inputs, "target": target, "scaling": scaling,
-        "variance": variance, "history": history, "date": {name: bars.date[start] for name, start in parts.items()},
-        "input_scale": input_scale, "target_scale": target_scale, "carried": float(1 - traded.mean()),
-        "available": int((~test).sum()), "zero_rule": ZERO_RULE,
+        "name": "volatility", "seed": seed, "inputs": inputs, "target": target, "scaling": scaling,
+        "variance": variance, "history": history, "date": {name: part.date for name, part in parts.items()},
+        "input_scale": input_scale, "target_scale": target_scale, "available": int((~test).sum()),
     }  # fmt: skip
     return Dataset(*sample("train"), {year: sample(year)}, meta)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Windows of minute bars in order of time.
+
+    Args:
+        date: of their sessions, datetime64[D].
+        windows: VWAP, dollars, the past and then the minutes to come.
+        look_back: minutes of the past.
+    """
+
+    date: Shaped[np.ndarray, " N"]
+    windows: Float[np.ndarray, "N M"]
+    look_back: int
+
+    def __getitem__(self, part: Shaped[np.ndarray, "..."]) -> Samples:
+        """Those of an index or a mask."""
+        return Samples(self.date[part], self.windows[part], self.look_back)
+
+    @property
+    def past(self) -> Float[np.ndarray, "N T"]:
+        """VWAP that a model is given: a view, since sums over a copy round in another order."""
+        return self.windows[:, : self.look_back]
+
+    @property
+    def variance(self) -> Float[np.ndarray, " N"]:
+        """Variance of the VWAP to come, dollars^2."""
+        return window_variance(self.windows[:, self.look_back :])
+
+
+def samples(bars: MinuteBars, look_back: int, horizon: int, stride: int) -> Samples:
+    """Every window of the bars that begins at a stride-th minute of a session and stays inside it.
+
+    Args: as `volatility`.
+
+    Raises: as `MinuteBars.windows`.
+    """
+    first = bars.windows(look_back + horizon, stride)
+    return Samples(bars.date[first], bars.vwap[first[:, None] + np.arange(look_back + horizon)], look_back)
 
 
 def window_variance(prices: Float[np.ndarray, "N h"]) -> Float[np.ndarray, " N"]:

@@ -11,6 +11,7 @@ import pytest
 
 from data_gen.bars import BarsError, check_bars, read_bars
 from data_gen.market import minute_market
+from reproduction.volatility_study import real_rows
 
 FIELDS = ("open", "high", "low", "close", "volume", "vwap")
 
@@ -369,11 +370,16 @@ def test_parquet_goes_through_pandas(market, tmp_path, monkeypatch):
         read_bars(path, time_zone="America/New_York")
 
 
-@pytest.mark.skipif(not (Path(os.environ.get("IMPLICIT_DATA", "")) / "us_minute_bars.npz").is_file(), reason="no real bars in IMPLICIT_DATA")
+def test_times_of_the_future_are_named(market):
+    time = market.time.copy()
+    time[7] = np.datetime64("9999-12-31")
+    with pytest.raises(BarsError, match="row 7 is of the future, 9999-12-31"):
+        check_bars(time, columns(market))
+
+
+@pytest.mark.skipif(real_rows() is None, reason="no real bars in IMPLICIT_DATA")
 def test_real_bars_are_read_and_a_shift_of_an_hour_is_seen():
-    with np.load(Path(os.environ["IMPLICIT_DATA"]) / "us_minute_bars.npz") as real:
-        time = real["AMC_time"].astype("int64").astype("datetime64[s]")
-        values = dict(zip(("open", "high", "low", "close"), real["AMC_ohlc"].astype(float).T)) | {"volume": real["AMC_volume"]}
+    time, values = real_rows()
     bars, report = check_bars(time, values)
     assert len(bars) == 8573 and report.empty_sessions == ["2022-03-21", "2022-03-29", "2022-04-06"]
     for minutes, name in ((-60, "[+]1 h"), (60, "-1 h"), (-30, "[+]30 min"), (30, "-30 min"), (-1, "[+]1 min"), (1, "-1 min")):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from data_gen.functions import addition, identity, subtraction
 from data_gen.rolling import rolling_argmax, rolling_average
 from data_gen.spiky import spiky
-from data_gen.volatility import window_variance
 from implicit_models.layers import ImplicitModel, ImplicitRNN
 from reproduction import depth_study
 from reproduction.baselines.mlp import MLP
@@ -104,11 +103,9 @@ def test_one_linear_map_continues_the_interior_of_spikes_and_no_other_part():
     assert row.split("|")[-2].strip().startswith("one for the interior of spikes") and "calm" not in row
 
 
-def test_variance_has_degree_two_in_prices_and_the_model_one():
+def test_the_model_is_of_degree_one_in_prices():
     rng = np.random.default_rng(0)
     prices, model = 20 + rng.standard_normal((6, 10)).cumsum(axis=1), ImplicitModel(10, 1, 5, seed=0, tol=1e-13).double()
-    assert np.allclose(window_variance(7 * prices), 49 * window_variance(prices))
-    assert np.allclose(window_variance(prices + 100), window_variance(prices))
     near, far = (model(torch.as_tensor(scale * prices)).detach().numpy() for scale in (1, 7))
     assert np.allclose(far, 7 * near)
     page = (ROOT / "book" / "homogeneity.md").read_text()

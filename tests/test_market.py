@@ -105,7 +105,13 @@ def test_parameters_outside_their_domain_are_named(name, value):
         MarketParameters(**{name: value})
 
 
-def test_a_market_without_randomness_in_volatility_still_moves():
-    calm = MarketParameters(slow_sd=0, fast_sd=0, intraday_sd=0, white_sd=0, jumps_per_day=0, volume_sd=0)
+def test_without_randomness_in_volatility_returns_and_volumes_are_those_of_regime_and_profile():
+    still = ("slow_sd", "fast_sd", "intraday_sd", "white_sd", "jumps_per_day", "volume_sd", "half_spread")
+    calm = MarketParameters(**dict.fromkeys(still, 0), tick=1e-6)
     bars = minute_market(0, "2019-03-01", "2019-03-29", parameters=calm)
-    assert np.diff(bars.close).std() > 0
+    _, daily, _, shares = next(row for row in REGIMES if row[0] == "2019-01-01")
+    returns = np.diff(np.log(bars.table("close")), axis=1) / (daily * volatility_profile(390)[1:] / np.sqrt(390))
+    n, kurtosis = returns.size, 3 + 6 / (calm.degrees - 4)
+    assert np.mean(returns**2) == pytest.approx(1, abs=4 * np.sqrt((kurtosis - 1) / n))
+    expected = np.round(shares * 1e6 / 390 * volume_profile(390))
+    np.testing.assert_array_equal(bars.volume, np.where(bars.traded, expected[bars.minute], 0))

@@ -1,4 +1,4 @@
-"""Bars on the grid of sessions: windows by brute force, gaps, carried minutes."""
+"""Bars on the grid of sessions: windows by brute force, gaps."""
 
 import dataclasses
 
@@ -56,16 +56,14 @@ def test_table_has_nan_where_there_is_no_bar(bars):
     assert np.isfinite(table).sum() == 1380 - 2
 
 
-def test_carried_minutes_have_the_last_price_and_no_volume(bars):
-    gaps = without(bars, [0, 1, 5, 6, 389])
-    filled = gaps.carried()
-    assert len(filled) == 1380 - 2  # nothing before a session's first bar
-    k = np.flatnonzero((filled.day == 0) & np.isin(filled.minute, [5, 6, 389]))
-    np.testing.assert_array_equal(filled.vwap[k], bars.vwap[[4, 4, 388]])
-    np.testing.assert_array_equal(filled.high[k], bars.close[[4, 4, 388]])
-    assert (filled.volume[k] == 0).all() and not filled.traded[k].any()
-    rest = np.setdiff1d(np.arange(len(filled)), k)
-    np.testing.assert_array_equal(filled.vwap[rest], gaps.vwap)
+@pytest.mark.parametrize("arguments, error, message", [
+    ((70.0,), TypeError, "length must be an integer, got 70.0"),
+    ((70, 2.5), TypeError, "stride must be an integer, got 2.5"),
+    ((0,), ValueError, "length must be at least 1, got 0"), ((70, 0), ValueError, "stride must be at least 1, got 0"),
+])  # fmt: skip
+def test_bad_windows_are_named(bars, arguments, error, message):
+    with pytest.raises(error, match=message):
+        bars.windows(*arguments)
 
 
 def test_bad_grids_are_named(bars):

@@ -58,13 +58,28 @@ def test_length_one():
     assert not rolling_argmax(4, 2, length=1, seed=0).y_train.any()
 
 
+def test_the_ends_of_float32_are_held():
+    ends = (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+    data = rolling_argmax(4, 200, scales=[1.0, *map(float, ends)], seed=0)
+    for scale in map(float, ends):
+        u, y = data.test[scale]
+        assert np.isfinite(u).all() and y.max() == 9 and (y[:, -1] == u.argmax(axis=1)).all()
+    u, y = rolling_average(4, 200, mean=0.0, shifts=[float(ends[1])], seed=0).test[float(ends[1])]
+    assert np.isfinite(u).all() and np.isfinite(y).all()
+
+
 @pytest.mark.parametrize(
     ("make", "arguments", "error", "message"),
     [
         (rolling_average, {"n_train": 0}, ValueError, "n_train must be at least 1, got 0"),
         (rolling_average, {"length": 2.5}, TypeError, "length must be an integer, got 2.5"),
         (rolling_average, {"shifts": [float("nan")]}, ValueError, "shifts must be finite, got nan"),
+        (rolling_average, {"shifts": [0.0, -1e39]}, ValueError, "shifts must fit into float32, .*, got -1e.39"),
+        (rolling_average, {"mean": 3e38, "shifts": [1e38]}, ValueError, "shifts must fit into float32, .*, got 1e.38"),
+        (rolling_average, {"mean": 1e39}, ValueError, "mean must fit into float32, 3.4e.38 at most, got 1e.39"),
         (rolling_argmax, {"scales": [1.0, -2.0]}, ValueError, "scales must be positive, got -2.0"),
+        (rolling_argmax, {"scales": [1e39]}, ValueError, "scales must fit into float32, 3.4e.38 at most, got 1e.39"),
+        (rolling_argmax, {"scales": [1e-46]}, ValueError, "scales below 1.18e-38 make ties in float32, got 1e-46"),
     ],
 )
 def test_bad_arguments_are_named(make, arguments, error, message):

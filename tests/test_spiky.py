@@ -80,6 +80,8 @@ def test_same_seed_same_series():
         ({"scaling": "log"}, ValueError, "scaling must be 'raw', 'unit' or 'standard', got 'log'"),
         ({"look_back": True}, TypeError, "look_back must be an integer, got True"),
         ({"horizon": 0}, ValueError, "horizon must be at least 1, got 0"),
+        ({"n_spikes_test": -1}, ValueError, "n_spikes_test must be at least 0, got -1"),
+        ({"n_spikes": 2.0}, TypeError, "n_spikes must be an integer, got 2.0"),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):

@@ -1,15 +1,13 @@
 """Stylised facts: known values on series of known law, and the synthetic market beside real bars."""
 
 import dataclasses
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data_gen.bars import check_bars
 from data_gen.market import minute_market
 from data_gen.stylised_facts import autocorrelation, hill_index, stylised_facts
+from reproduction.volatility_study import real_bars, real_rows
 
 
 def test_hill_index_of_a_pareto_law():
@@ -35,7 +33,7 @@ def test_gaussian_prices_have_the_facts_of_gaussian_returns(market):
     close = 30 * np.exp(np.cumsum(np.random.default_rng(2).normal(0, 1e-3, len(market))))
     flat = dataclasses.replace(market, open=close, high=close * 1.001, low=close / 1.001, close=close, vwap=close,
                                volume=np.exp(np.random.default_rng(3).normal(0, 0.5, len(market))))
-    facts = stylised_facts(flat, price="vwap")
+    facts = stylised_facts(flat)
     assert abs(facts["excess kurtosis of r"]) < 0.15 and facts["sd of r"] == pytest.approx(1e-3, rel=0.02)
     assert abs(facts["acf of |r| at 1 min"]) < 0.03 and abs(facts["acf of r at 1 min"]) < 0.03
     assert facts["|r|, first half hour / mean"] == pytest.approx(1, abs=0.1) and facts["sd of log volume"] == pytest.approx(0.5, rel=0.03)
@@ -54,17 +52,12 @@ def test_synthetic_market_has_the_season_and_the_memory(market):
 def test_too_little_is_refused(market):
     with pytest.raises(ValueError, match="1 full sessions"):
         stylised_facts(market.between("2021-10-01", "2021-10-01"))
-    with pytest.raises(ValueError, match="price must be"):
-        stylised_facts(market, price="close")
 
 
-@pytest.mark.skipif(not (Path(os.environ.get("IMPLICIT_DATA", "")) / "us_minute_bars.npz").is_file(), reason="no real bars in IMPLICIT_DATA")
+@pytest.mark.skipif(real_rows() is None, reason="no real bars in IMPLICIT_DATA")
 def test_synthetic_beside_real(market):
     """The market of late 2021 against AMC's bars of spring 2022, within what two stocks of one kind differ by, and somewhat more."""
-    with np.load(Path(os.environ["IMPLICIT_DATA"]) / "us_minute_bars.npz") as real:
-        values = dict(zip(("open", "high", "low", "close"), real["AMC_ohlc"].astype(float).T)) | {"volume": real["AMC_volume"]}
-        bars, _ = check_bars(real["AMC_time"].astype("int64").astype("datetime64[s]"), values)
-    real, synthetic = stylised_facts(bars), stylised_facts(market)
+    real, synthetic = stylised_facts(real_bars()), stylised_facts(market)
     for name, allowed in (("excess kurtosis of r", 4), ("Hill index, largest 1 %", 0.7), ("acf of |r| at 1 min", 0.08),
                           ("acf of |r| at 60 min", 0.08), ("|r|, first half hour / mean", 0.3), ("sd of log v", 0.3),
                           ("corr of log v and the next", 0.2), ("mean |VWAP - close| / sd", 0.05), ("acf of VWAP returns at 1 min", 0.1)):

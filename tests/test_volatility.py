@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_minute_bars import without
 
 from data_gen.market import minute_market
 from data_gen.volatility import ZERO_VARIANCE, to_variance, volatility, window_variance
@@ -44,10 +45,7 @@ def test_full_years_have_the_known_numbers_of_samples():
 
 
 def test_windows_do_not_cross_a_gap(bars):
-    keep = np.ones(len(bars), bool)
-    keep[100] = False
-    columns = {f.name: getattr(bars, f.name)[keep] for f in dataclasses.fields(bars) if f.name not in ("calendar", "meta")}
-    whole, gap = volatility(bars, scaling="raw", seed=0), volatility(dataclasses.replace(bars, **columns), scaling="raw", seed=0)
+    whole, gap = volatility(bars, scaling="raw", seed=0), volatility(without(bars, 100), scaling="raw", seed=0)
     assert len(whole.u_train) - len(gap.u_train) == 7  # starts at 40, 50, ..., 100 of the first session
 
 
@@ -110,12 +108,21 @@ def test_draw_of_samples_is_seeded_and_in_order(bars):
 @pytest.mark.parametrize("options, message", [
     ({"look_back": 390}, "window of 400 minutes is longer than the longest session, 390"),
     ({"inputs": "returns"}, "inputs must be"), ({"target": "log"}, "target must be"), ({"scaling": "unit"}, "scaling must be"),
-    ({"horizon": 1}, "at least 2 minutes"), ({"stride": 0}, "must be positive"), ({"n_train": 10_000}, "there are 246 training samples"),
+    ({"horizon": 1}, "horizon must be at least 2, got 1"), ({"stride": 0}, "stride must be at least 1, got 0"),
+    ({"n_train": 0}, "n_train must be at least 1, got 0"), ({"n_train": 10_000}, "there are 246 training samples"),
     ({"split": "2022-01-01"}, "0 from then on"), ({"split": "2020-01-01"}, "0 samples before"),
 ])  # fmt: skip
 def test_bad_options_are_named(bars, options, message):
     with pytest.raises(ValueError, match=message):
         volatility(bars, seed=0, **options)
+
+
+@pytest.mark.parametrize("name, value", [
+    ("look_back", 60.0), ("horizon", "10"), ("stride", 2.5), ("stride", True), ("n_train", 50.0),
+])  # fmt: skip
+def test_options_that_are_no_integers_are_named(bars, name, value):
+    with pytest.raises(TypeError, match=f"{name} must be an integer, got {value!r}"):
+        volatility(bars, seed=0, **{name: value})
 
 
 def test_the_package_names_the_function():

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from reproduction.figures import described
-from reproduction.plotting import STYLES, legend_below, spread_curves, style_of
+from reproduction.plotting import legend_below, spread_curves, style_of
 from reproduction.tasks.ablation import TASKS
 
-# Registered here, not in plotting.py, on which committed runs of other notebooks depend.
-STYLES.update({
+# Looks of variants, which are no models of their own.
+STYLES = {
     "depth_absolute": ("implicit, absolute tolerance", 0, "o", "-"),
     "depth_relative": ("implicit, relative tolerance", 9, "s", "-"),
     "depth_law": ("law: ln t / -ln ρ", -1, "", ":"),
@@ -21,7 +21,7 @@ STYLES.update({
     "training_full": ("implicit, κ = 0.95", 0, "o", "-"),
     "training_kappa_half": ("implicit, κ = 0.5", 2, "D", "-"),
     "training_strict_upper": ("A strictly triangular", 4, "^", "-"),
-})
+}
 LAW_CURVES = ("absolute", "law", "kappa_half", "relative", "strict_upper", "untrained")
 
 
@@ -35,7 +35,8 @@ def law_figure(content: Mapping[str, Any]):
         curves = {f"depth_{kind}": content["curves"][f"{name}/{kind}"] for kind in LAW_CURVES if f"{name}/{kind}" in content["curves"]}
         # The law's band would hide the measured one, on which it lies.
         curves["depth_law"] = [[statistics.median(column) for column in zip(*curves["depth_law"], strict=True)]]
-        spread_curves(axes, sizes, curves, xlabel="size of inputs (training: 1)", ylabel="mean iterations", xscale="log", yscale="linear")
+        spread_curves(axes, sizes, curves, xlabel="size of inputs (training: 1)", ylabel="mean iterations", xscale="log", yscale="linear",
+                      styles=STYLES)
         axes.set_title(TASKS[name].label, fontsize="medium")
         axes.set_ylim(bottom=0)
         axes.minorticks_off()
@@ -54,7 +55,8 @@ def training_figure(content: Mapping[str, Any]):
     for axes, kind, label in zip(panels, ("measure", "iterations"), ("accuracy, in distribution", "mean iterations, absolute tolerance"), strict=True):
         for variant in ("full", "kappa_half", "strict_upper"):
             rows = content["curves"][f"training/argmax/{variant}/{kind}"]
-            spread_curves(axes, list(range(1, len(rows[0]) + 1)), {f"training_{variant}": rows}, xlabel="epoch", ylabel=label, yscale="linear")
+            spread_curves(axes, list(range(1, len(rows[0]) + 1)), {f"training_{variant}": rows}, xlabel="epoch", ylabel=label,
+                          yscale="linear", styles=STYLES)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set_xlabel("")
     panels[0].set_title(f"rolling argmax ({described(content)})", fontsize="medium")

@@ -7,17 +7,17 @@ from typing import Any
 
 from reproduction.claims import published_value
 from reproduction.figures import described
-from reproduction.plotting import STYLES, spread_curves
+from reproduction.plotting import spread_curves
 from reproduction.tasks.ablation import TASKS
 
-# Registered here, not in plotting.py, on which committed runs of other notebooks depend.
-STYLES.update({
+# Looks of variants, which are no models of their own.
+STYLES = {
     "feedback_full": ("implicit, A full", 0, "o", "-"),
     "feedback_strict_upper": ("A strictly triangular", 4, "^", "-"),
     "feedback_strict_upper_free": ("same, no norm constraint", 1, "v", "-"),
     "feedback_strict_upper_matched": ("same, as many weights as A full", 2, "D", "-"),
     "feedback_linear": ("linear", 7, "x", "--"),
-})
+}
 PUBLISHED = {"addition": "ch5-t54-add", "subtraction": "ch5-t54-sub", "argmax": "ch5-t54-rmax", "average": "ch5-t54-ravg"}
 
 
@@ -31,7 +31,7 @@ def ablation_figure(content: Mapping[str, Any]):
                   for variant in ("full", "strict_upper", "strict_upper_free", "strict_upper_matched", "linear")}
         keys, square = content["curves"][f"{name}/keys"], task.loss == "mse"
         spread_curves(axes, keys, curves, xlabel=task.axis, ylabel=task.measure,
-                      xscale="linear" if name == "average" else "log", yscale="log" if square else "linear")
+                      xscale="linear" if name == "average" else "log", yscale="log" if square else "linear", styles=STYLES)
         scale = 1 if square else 100
         for kind, marker in (("feedback", "*"), ("no feedback", "X")):
             axes.plot(100, float(published_value(PUBLISHED[name])[kind]) / scale, marker, color="0.1", markersize=9, zorder=5,

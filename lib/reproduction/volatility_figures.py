@@ -8,18 +8,10 @@ from typing import Any
 import numpy as np
 
 from reproduction.figures import described
-from reproduction.plotting import STYLES, legend_below, style_of
-from reproduction.tasks.volatility import FORMS, LABELS, PAPER, YEAR
+from reproduction.plotting import legend_below, style_of
+from reproduction.tasks.volatility import LABELS, PAPER, YEAR
 from reproduction.volatility_study import CONTROL_LABELS
 
-# Shared styles are part of committed runs of other chapters: those of this one are added here.
-for _name, _style in {
-    "implicit_rnn": ("implicitRNN", 8, "d", "-"),
-    "lstm": ("LSTM", 3, ">", "-."),
-    "neural_ode": ("neural ODE", 6, "*", "-."),
-    "neural_ode_bias_free": ("neural ODE, ReLU, no biases", 5, "X", "--"),
-}.items():
-    STYLES.setdefault(_name, _style)
 # The row that the papers call ImplicitRNN is drawn once, with that model.
 PUBLISHED = ("transformer", "lstm", "linear", "mlp", "implicit_rnn")
 TABLE_CONTROLS = ("zero", "mean", "median", "least_mape_constant", "persistence", "price_regression", "har", "log_har", "log_har_scaled")
@@ -190,8 +182,3 @@ def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ends = [(column[np.isfinite(column)].min(), column[np.isfinite(column)].max()) if np.isfinite(column).any() else (np.nan, np.nan)
             for column in values.T]
     return np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
-
-
-def form_label(form: str) -> str:
-    """A form in words."""
-    return FORMS[form].label

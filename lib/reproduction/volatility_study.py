@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import nn
 
 from data_gen.bars import check_bars
 from data_gen.dataset import Dataset
 from data_gen.minute_bars import MinuteBars
-from data_gen.volatility import to_variance, window_variance
+from data_gen.volatility import samples, to_variance
 from reproduction.baselines.har import controls, past_variances
 from reproduction.evaluation import predict
 from reproduction.forecast_scores import calibration, rolling_mean, scores
@@ -154,12 +154,9 @@ def add_controls(study: VolatilityStudy, data: Dataset, seed: int, stride: int, 
     for name, control in fitted.items():
         for side in SIDES:
             add_scores(study.scores.setdefault("control", {}), name, side, control(history[side]), variance[side])
-    bars = task.market(seed)
-    first = bars.windows(task.LOOK_BACK + task.HORIZON, stride)
-    past = bars.vwap[first[:, None] + np.arange(task.LOOK_BACK)]
-    coming = window_variance(bars.vwap[first[:, None] + np.arange(task.LOOK_BACK, task.LOOK_BACK + task.HORIZON)])
-    follow(study, "actual", seed, bars.date[first], coming)
-    follow(study, ("control", "log_har"), seed, bars.date[first], fitted["log_har"](past))
+    every = samples(task.market(seed), task.LOOK_BACK, task.HORIZON, stride)
+    follow(study, "actual", seed, every.date, every.variance)
+    follow(study, ("control", "log_har"), seed, every.date, fitted["log_har"](every.past))
     if real is not None:
         past, coming = real_samples(real)
         for name, key in (("persistence", "persistence"), ("log_har", "log-HAR")):
@@ -189,8 +186,8 @@ def follow(study: VolatilityStudy, key: Any, seed: int, date: np.ndarray, value:
     study.daily.setdefault(key, {})[seed] = rolling_mean(dict(zip(sessions.tolist(), np.split(value, start[1:]), strict=True)))
 
 
-def real_bars() -> MinuteBars | None:
-    """Real minute bars of the stock, spring 2022, where the folder IMPLICIT_DATA has them; None elsewhere."""
+def real_rows() -> tuple[Shaped[np.ndarray, " N"], dict[str, np.ndarray]] | None:
+    """Times and columns of the stock's real bars, spring 2022, for `check_bars`; None where IMPLICIT_DATA has none."""
     folder = os.environ.get("IMPLICIT_DATA")
     path = Path(folder).expanduser() / REAL_FILE if folder else None
     if path is None or not path.is_file():
@@ -199,14 +196,19 @@ def real_bars() -> MinuteBars | None:
         time = archive[f"{REAL_STOCK}_time"].astype(np.int64).astype("datetime64[s]")
         prices = archive[f"{REAL_STOCK}_ohlc"].astype(np.float64).T
         values = dict(zip(("open", "high", "low", "close"), prices, strict=True)) | {"volume": archive[f"{REAL_STOCK}_volume"]}
-    return check_bars(time, values, source=f"{REAL_STOCK}, spring 2022")[0]
+    return time, values
+
+
+def real_bars() -> MinuteBars | None:
+    """Real minute bars of the stock, spring 2022, where the folder IMPLICIT_DATA has them; None elsewhere."""
+    rows = real_rows()
+    return None if rows is None else check_bars(*rows, source=f"{REAL_STOCK}, spring 2022")[0]
 
 
 def real_samples(bars: MinuteBars) -> tuple[Float[np.ndarray, "N T"], Float[np.ndarray, " N"]]:
     """Past prices and coming variances of real bars, whose targets do not overlap."""
-    first = bars.windows(task.LOOK_BACK + task.HORIZON, task.HORIZON)
-    windows = bars.vwap[first[:, None] + np.arange(task.LOOK_BACK + task.HORIZON)]
-    return windows[:, : task.LOOK_BACK], window_variance(windows[:, task.LOOK_BACK :])
+    every = samples(bars, task.LOOK_BACK, task.HORIZON, task.HORIZON)
+    return every.past, every.variance
 
 
 def add_real(study: VolatilityStudy, key: str, model: nn.Module, data: Dataset, bars: MinuteBars) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Shaped
 
 from implicit_models.robustness.box import METHODS as BOX_METHODS
@@ -98,8 +97,6 @@ def bounds(
     """
     checked_options(method, relaxation=relaxation, passes=passes, ascent_steps=ascent_steps, sides=sides,
                     early_stop=early_stop, splits=splits)
-    if np.iscomplexobj(spec.detach().cpu() if isinstance(spec, torch.Tensor) else spec):
-        raise TypeError("spec must be real, and has complex numbers")
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
     functionals = specification(task, inputs, spec)

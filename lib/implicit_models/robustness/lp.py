@@ -28,10 +28,11 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
+from implicit_models.robustness.arrays import EPS
 from implicit_models.robustness.bound_methods import RELAXATIONS, Bounds, finished
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
-from implicit_models.robustness.specification import EPS, Specification, specification
+from implicit_models.robustness.specification import Specification, specification
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Linear functionals of the outputs, and products whose rows do not depend on the batch.
+"""Linear functionals of the outputs and their bounds over boxes of states and sets of inputs.
 
 A functional is s'y with y = C x + D u + d, hence w'x + v'u + const with w = C's, v = D's, const = s'd. Over |u - u0|
 <= radius and xl <= x <= xh the parts of x and u are bounded apart; `bounds` of the interval and the box are exactly
@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from jaxtyping import Float
 
+from implicit_models.robustness.arrays import EPS, as_array, real_array
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Matrix, Problem
 from implicit_models.robustness.products import row_product
 
-EPS = float(np.finfo(np.float64).eps)
-_CHUNK = 128  # samples of one product: a matrix product of fixed size treats all its rows alike
+_CHUNK = 128  # samples whose own rows v are held at once
 
 
 def rounding_of(problem: Problem) -> float:
@@ -134,14 +133,14 @@ def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Sp
     """Checked functionals; rows of spec are weights of the outputs.
 
     Args: spec: (k, q) or (N, k, q), torch or NumPy; None for the outputs themselves.
-    Raises: ValueError naming the shape or the functional that does not fit.
+    Raises: ValueError naming the shape or the functional that does not fit, TypeError for complex numbers.
     """
     if inputs.centre.shape[1] != problem.p:
         shape = inputs.centre.shape
         raise ValueError(f"U must have {problem.p} columns, one per input of the model, got shape {shape}")
     if spec is None:
         return Specification(problem, inputs, None)
-    spec = np.asarray(spec.detach().cpu() if isinstance(spec, torch.Tensor) else spec, dtype=np.float64)
+    spec = real_array("spec", spec)
     N = len(inputs.centre)
     if spec.ndim not in (2,
                          3) or spec.shape[-1] != problem.q or not spec.shape[-2] or (spec.ndim == 3 and len(spec) != N):
@@ -160,7 +159,7 @@ def margins(y: Any, q: int) -> Float[np.ndarray, "N k q"]:
     Args: y: (N,) labels in [0, q).
     Raises: ValueError naming the first label outside.
     """
-    y = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
+    y = as_array(y)
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"y must be a vector of integer labels, got shape {y.shape} of {y.dtype}")
     wrong = np.flatnonzero((y < 0) | (y >= q))

@@ -93,7 +93,7 @@ def certify(
     status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
         return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
-    if method in OPTIONS["sides"][1]:
+    if method in OPTIONS["sides"]:
         options = {"sides": "lower", **options}
     found = bounds(task, U, eps=eps, sigma=sigma, card=card, clip=clip, method=method, spec=spec, **options)
     least = found.lb.min(axis=1)

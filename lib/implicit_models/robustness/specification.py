@@ -71,6 +71,10 @@ class Specification:
         weights = np.abs(self.matrix)
         return row_product(outputs, weights) if self.shared else np.einsum("nkq,nq->nk", weights, outputs)
 
+    def terms(self, largest: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N k"]:
+        """|s|'(|C| largest + |D| (|u0| + radius) + |d|) for |x| <= largest: scales the rounding of a functional."""
+        return self.sizes(largest, self.problem.C) + self.from_inputs[2] + self.constant_size
+
     @cached_property
     def skips(self) -> bool:
         """Whether the outputs read the inputs at all."""
@@ -113,14 +117,13 @@ class Specification:
         """Bounds (N, k) of the functionals over |x - centre| <= radius and the set of inputs, with room for
         rounding.
         """
-        W, (offset, support, scale) = self.state, self.from_inputs
+        W, (offset, support, _) = self.state, self.from_inputs
         if self.shared:
             middle, spread = row_product(centre, W), row_product(np.atleast_2d(radius), np.abs(W))
         else:
             middle = np.einsum("nkj,nj->nk", W, centre)
             spread = np.einsum("nkj,nj->nk", np.abs(W), np.broadcast_to(radius, centre.shape))
-        size = self.sizes(np.abs(centre) + radius, self.problem.C)
-        slack = rounding_of(self.problem) * (size + scale + self.constant_size)
+        slack = rounding_of(self.problem) * self.terms(np.abs(centre) + radius)
         spread = spread + support + slack
         return middle + offset - spread, middle + offset + spread
 

@@ -12,7 +12,8 @@ from implicit_models.robustness import bound_methods
 from implicit_models.robustness.bound_methods import METHODS, bounds
 from implicit_models.robustness.checker import check
 from implicit_models.robustness.problem import NotCertified, from_matrices
-from implicit_models.robustness.specification import margins, row_product
+from implicit_models.robustness.products import row_product
+from implicit_models.robustness.specification import margins
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.box import state_deviation
+from implicit_models.robustness.checker import check
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import NotCertified, from_matrices
-from implicit_models.robustness.sensitivity import sensitivity_matrix
 
 
 def cyclic(seed, n=6, p=4, q=3, radius=0.8, activation="relu", bias=True):
@@ -52,8 +52,15 @@ def test_formulas(seed):
     found = bounds(task, inputs.centre, sigma=sigma, method="box")
     width = np.abs(task.C) @ (inverse @ reach) + np.abs(task.D) @ sigma
     np.testing.assert_allclose(found.ub - found.lb, np.tile(2 * width, (2, 1)), rtol=1e-7)
-    np.testing.assert_allclose(sensitivity_matrix(task), np.abs(task.C) @ inverse @ np.abs(task.B) + np.abs(task.D),
-                               rtol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["norm", "box", "comparison", "metzler", "interval", "dual", "lp"])
+@pytest.mark.parametrize("eps", [5e-324, 1e-310, 1e-295])
+def test_radii_next_to_underflow(method, eps):
+    task = cyclic(0)
+    found = bounds(task, np.ones((2, 4)), eps=eps, method=method)
+    assert set(found.status) == {"ok"} and check(found.cert), check(found.cert).reason
+    assert (found.ub - found.lb < 1e-7).all()
 
 
 def test_norm_bound_of_the_thesis():

@@ -1,9 +1,11 @@
 """The checker: what is proved passes, what was tampered with does not."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -218,6 +220,7 @@ def test_the_infimum_of_a_unit_is_below_a_fine_grid(name, mu, lam, zl, width):
     assert got >= exact - 1e-5 - 1e-12  # and no lower than the grid's own spacing explains
 
 
+@functools.cache
 def every_kind_of_certificate():
     """One with all fields set: both evidences, stages, multipliers of both sides, radii of their own."""
     P = model(9, activation=[("leaky_relu(0.2)", 3), ("relu", 3)])
@@ -385,17 +388,19 @@ def test_the_smallest_tanh_model():
     assert not check(changed(found.cert, lb=np.full((1, 1), 0.00999966667999946 + 1e-16)))
 
 
-@pytest.mark.parametrize("method", ["box", "interval", "dual"])
+@pytest.mark.parametrize(
+    "options", [{"method": m} for m in ("box", "interval", "dual", "lp")] + [{"method": "lp", "relaxation": r} for r in ("displayed", "theorem7")]
+)
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("what", ["C", "D", "d"])
-def test_functionals_whose_weights_cancel(method, own, what):
+def test_functionals_whose_weights_cancel(options, own, what):
     rng = np.random.default_rng(0)
     near = 1e4 * (1 + 1e-9 * rng.random((2, 1)))
     C = near * np.ones((2, 3)) if what == "C" else 1e-6 * rng.random((2, 3))
     D = near * np.ones((2, 2)) if what == "D" else None
     P = from_matrices(0.1 * rng.random((3, 3)), rng.random((3, 2)), C, D, "relu", d=near[:, 0] if what == "d" else None)
     spec = np.array([[0.3, -0.3]])
-    found = bounds(P, rng.random((2, 2)), eps=0.01, method=method, spec=np.tile(spec, (2, 1, 1)) if own else spec)
+    found = bounds(P, rng.random((2, 2)), eps=0.01, **options, spec=np.tile(spec, (2, 1, 1)) if own else spec)
     result = check(found.cert)
     assert result, result.reason
 
@@ -404,7 +409,6 @@ def test_functionals_whose_weights_cancel(method, own, what):
 @given(st.sampled_from(["tanh", "sigmoid"]), st.floats(-12, 1), st.floats(-1, 1), st.floats(0, 1), st.sampled_from([1.0, -1.0]), st.data())
 def test_the_infimum_of_a_small_unit_is_below_its_exact_value(name, exponent, low, width, mu, data):
     """In 60 digits: also where the flat point is next to zero and double precision cannot tell it from zero."""
-    mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(60):
         scale = 10.0**exponent
         zl, zh = scale * low, scale * (low + width)

@@ -38,6 +38,20 @@ def test_a_clipped_box_ends_exactly_at_the_range(seed):
     assert (sets.centre - sets.radius <= sets.lower + 1e-15).all() and (sets.centre + sets.radius >= sets.upper - 1e-15).all()
 
 
+@pytest.mark.parametrize("card", [None, 1])
+def test_what_lies_in_a_set_is_not_decided_by_the_rest_of_the_batch(card):
+    sets = uncertainty(np.array([[1.0, 0.0], [1e12, 0.0]]), sigma=np.array([0.5, 0.0]), card=card)
+    assert sets.contains(sets.lower).all() and sets.contains(sets.upper).all()
+    assert sets.contains(sets.upper + [[4e-16, 0], [1e-4, 0]]).all()
+    assert sets.contains(sets.upper + [1e-5, 0]).tolist() == [False, True]
+    assert sets.contains(sets.centre + [0, 1e-5]).tolist() == [False, True]
+
+
+def test_a_radius_may_carry_a_gradient():
+    U, sigma = np.zeros((2, 3)), torch.full((3,), 0.5, dtype=torch.float64, requires_grad=True)
+    np.testing.assert_array_equal(uncertainty(torch.from_numpy(U).requires_grad_(), sigma=sigma).radius, np.full(3, 0.5))
+
+
 @pytest.mark.parametrize("method", ["box", "interval", "dual"])
 def test_radii_of_every_sample_give_the_same_bits_in_any_batch(method):
     rng = np.random.default_rng(0)
@@ -56,6 +70,8 @@ def test_what_is_no_set_is_refused():
     for kind in (U + 1j, torch.zeros(2, 3, dtype=torch.complex64)):
         with pytest.raises(TypeError, match="real numbers"):
             uncertainty(kind, eps=0.1)
+    with pytest.raises(TypeError, match="sigma must be real numbers"):
+        uncertainty(U, sigma=torch.zeros(3, dtype=torch.complex64))
     with pytest.raises(ValueError, match=r"got -0.1 at index \(1, 2\)"):
         uncertainty(U, sigma=np.array([[0, 0, 0], [0, 0, -0.1]]))
     with pytest.raises(ValueError, match=r"sample 0 is outside the clip range \(1, 2\): U\[0, 0\] = 0"):

@@ -1,5 +1,6 @@
 """Certified zeros against conic solutions of high accuracy: none may be wrong, on any row."""
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -204,7 +205,6 @@ def test_shapes_are_named():
 @pytest.mark.parametrize("power", [-8, -6, 3, 6, 7])
 def test_units_of_free_columns_do_not_make_a_false_zero(power, ridge):
     """Against the conic solution in the free column's own units (exact there: the ridge is scaled along)."""
-    cp = pytest.importorskip("cvxpy", reason="cvxpy (extra: sim) is the reference")
     rng = np.random.default_rng([abs(power), 7])
     ball, zeros = np.arange(9) < 6, 0
     for kappa in (0.1, 0.4, 0.8) * 2:

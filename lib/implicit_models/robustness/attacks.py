@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 
 from implicit_models.robustness import sparse_attacks
+from implicit_models.robustness.arrays import as_array, real_array
 from implicit_models.robustness.gradient_attacks import classifier, fgsm, input_gradient, logits, pgd, towards
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 
@@ -66,8 +66,7 @@ def attack(
     """
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
-    U = np.array(U.detach().cpu().numpy() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
-    y = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
+    U, y = real_array("U", U), as_array(y)
     if U.ndim != 2 or y.shape != (len(U),) or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"U and y must be (N, p) samples and (N,) integer labels, got {U.shape} and {y.shape} of {y.dtype}")
     network = classifier(model)
@@ -148,7 +147,6 @@ def _verify(found: np.ndarray, U: np.ndarray, inputs: Uncertainty | None, k: int
         moved = found != U
         good = (moved.sum(axis=1) <= k) & np.all(~moved | ((found >= values[0]) & (found <= values[1])), axis=1)
     else:
-        slack = 4 * np.finfo(float).eps * float(np.max(np.abs(inputs.centre) + inputs.radius, initial=0.0))
-        good = inputs.contains(found, slack=slack)
+        good = inputs.contains(found)
     if not good.all():
         raise RuntimeError(f"the attack left its set at sample {int(np.flatnonzero(~good)[0])}")

@@ -10,32 +10,29 @@ Every method takes a batch; a sample that fails leaves the others as they are wi
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Shaped
 
-from implicit_models.robustness.box import METHODS as BOX_METHODS
 from implicit_models.robustness.box import state_box
+from implicit_models.robustness.certificate_fields import BOX_METHODS, METHODS, RELAXATIONS
 from implicit_models.robustness.checker import BoundsCertificate
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.interval import state_interval
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import Specification, specification
 
-METHODS = (*BOX_METHODS, "interval", "dual", "lp")
-RELAXATIONS = ("displayed", "theorem7", "triangle")
-
-# options of some methods only: (default, methods)
-OPTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "relaxation": ("triangle", ("lp",)),
-    "passes": (3, ("dual", "lp")),
-    "ascent_steps": (None, ("dual",)),
-    "sides": ("both", ("dual", "lp")),
-    "early_stop": (False, ("dual",)),
-    "splits": (0, ("dual",)),
+# options of some methods only, with these; their defaults are those of `bounds`
+OPTIONS = {
+    "relaxation": ("lp",),
+    "passes": ("dual", "lp"),
+    "ascent_steps": ("dual",),
+    "sides": ("dual", "lp"),
+    "early_stop": ("dual",),
+    "splits": ("dual",),
 }
 
 
@@ -98,8 +95,6 @@ def bounds(
     """
     checked_options(method, relaxation=relaxation, passes=passes, ascent_steps=ascent_steps, sides=sides,
                     early_stop=early_stop, splits=splits)
-    if np.iscomplexobj(spec.detach().cpu() if isinstance(spec, torch.Tensor) else spec):
-        raise TypeError("spec must be real, and has complex numbers")
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
     functionals = specification(task, inputs, spec)
@@ -119,6 +114,9 @@ def bounds(
                            sides=sides, early_stop=bool(early_stop), splits=int(splits))
     refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
     return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
+
+
+DEFAULTS = {name: inspect.signature(bounds).parameters[name].default for name in OPTIONS}
 
 
 def checked_options(method: str, **options: Any) -> None:
@@ -143,13 +141,12 @@ def checked_options(method: str, **options: Any) -> None:
                 raise ValueError(f"early_stop must be True or False, got {value!r}")
         elif not (name == "ascent_steps" and value is None):
             checked_count(name, value)
-        default, methods = OPTIONS[name]
-        if value != default and method not in methods:
-            belongs = " and ".join(repr(m) for m in methods)
+        if value != DEFAULTS[name] and method not in OPTIONS[name]:
+            belongs = " and ".join(repr(m) for m in OPTIONS[name])
             raise ValueError(f"{name}={value!r} belongs to method {belongs}, and would be ignored by {method!r}")
-    if method == "lp" and (relaxation := options.get("relaxation", "triangle")) != "triangle":
-        passes, (default, _) = options.get("passes", OPTIONS["passes"][0]), OPTIONS["passes"]
-        if passes != default:
+    options = DEFAULTS | options
+    if method == "lp" and (relaxation := options["relaxation"]) != "triangle":
+        if (passes := options["passes"]) != DEFAULTS["passes"]:
             raise ValueError(f"passes={passes!r} belongs to the triangle, and would be ignored by method 'lp' with "
                              f"relaxation {relaxation!r}")
 

@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.robustness.arrays import EPS
+from implicit_models.robustness.certificate_fields import BOX_METHODS as METHODS
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import NotCertified, Problem
-from implicit_models.robustness.specification import EPS, rounding_of, row_product
-
-METHODS = ("norm", "box", "comparison", "metzler")
+from implicit_models.robustness.products import row_product
+from implicit_models.robustness.specification import rounding_of
 
 
 @dataclass(frozen=True, eq=False)

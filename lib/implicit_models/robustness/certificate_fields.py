@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 PIECEWISE_LINEAR, SMOOTH, BLOCKS = ("relu", "leaky_relu", "identity"), ("tanh", "sigmoid"), ("softmax", "max_pool")
-METHODS = ("norm", "box", "comparison", "metzler", "interval", "dual", "lp")
+BOX_METHODS = ("norm", "box", "comparison", "metzler")
+METHODS = (*BOX_METHODS, "interval", "dual", "lp")
 RELAXATIONS = ("displayed", "theorem7", "triangle")
 STATUSES = ("ok", "not_finite", "failed")
 CLAIMS = ("lb", "ub", "xl", "xh", "zl", "zh")

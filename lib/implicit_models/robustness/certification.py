@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 
+from implicit_models.robustness.arrays import EPS, as_array, real_array
 from implicit_models.robustness.bound_methods import OPTIONS, Bounds, bounds, checked_count, checked_options
 from implicit_models.robustness.gradient_attacks import pgd
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.problem import Problem, problem
-from implicit_models.robustness.specification import EPS, margins, specification
+from implicit_models.robustness.specification import margins, specification
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,7 @@ def certify(
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
     task.certificate  # raises where there is none
-    U = np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U, dtype=np.float64)
+    U = real_array("U", U)
     spec = margins(y, task.q)
     N, p = U.shape
     if len(spec) != N:
@@ -92,19 +93,18 @@ def certify(
     status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
         return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
-    if method in OPTIONS["sides"][1]:
+    if method in OPTIONS["sides"]:
         options = {"sides": "lower", **options}
     found = bounds(task, U, eps=eps, sigma=sigma, card=card, clip=clip, method=method, spec=spec, **options)
     least = found.lb.min(axis=1)
     with np.errstate(invalid="ignore"):
         status[(found.status == "ok") & (least > 0)] = "safe"
-    labels = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
+    labels = as_array(y)
 
     def show(candidates: np.ndarray, rows: np.ndarray) -> None:
         part = inputs.take(rows)
         candidates = np.clip(candidates, part.lower, part.upper)  # rounded steps may end an ulp outside
-        ulp = 4 * EPS * np.max(np.abs(part.centre) + part.radius, axis=1, keepdims=True, initial=0.0)  # of the sample alone
-        broken = _broken(task, candidates, spec[rows]) & part.contains(candidates, slack=ulp)
+        broken = _broken(task, candidates, spec[rows]) & part.contains(candidates)
         status[rows[broken]], witness[rows[broken]] = "unsafe", candidates[broken]
 
     def undecided() -> np.ndarray:

@@ -143,7 +143,7 @@ class _Check:
     def __init__(self, cert: BoundsCertificate):
         self.cert = c = cert
         self.n, self.p, self.N = c.A.shape[0], c.B.shape[1], len(c.centre)
-        self.claims = np.asarray(c.status) == "ok"
+        self.claims = c.status == "ok"
         self.proved, self.reason = np.ones(self.N, dtype=bool), ""
         self.u0 = np.where(self.claims[:, None], c.centre, 0.0)
         # a sample without a claim has no set: its radius may be NaN
@@ -153,7 +153,7 @@ class _Check:
         self.gamma, self.block = outward.lipschitz(c.segments, self.n), outward.blocks(c.segments, self.n)
         self.single = ~outward.coupled(c.segments, self.n)
         self.centre_box: tuple[np.ndarray, np.ndarray] | None = None
-        self.diagonal, self.absolute = np.asarray(c.A.diagonal()), abs(c.A)
+        self.diagonal, self.absolute = c.A.diagonal(), abs(c.A)
 
     def fail(self, good: np.ndarray, what: str) -> None:
         """Samples whose inequalities (N, ...) do not all hold are not proved; NaN does not hold."""
@@ -205,7 +205,7 @@ class _Check:
         finite = all(np.isfinite(v).all() for v in (c.b, c.d, self.radius))
         if not finite or np.any(self.radius < 0):
             return "b, d or the radii are not finite numbers, or a radius is negative"
-        if not np.isfinite(np.asarray(c.centre)[self.claims]).all():
+        if not np.isfinite(c.centre[self.claims]).all():
             return "a sample that is not finite has a claim"
         return ""
 
@@ -218,7 +218,7 @@ class _Check:
             return f"a certificate of kind {c.kind!r} proves nothing"
         if c.s is None:
             return "" if c.kind == "triangular" and self.without_feedback() else "there is no comparison vector"
-        s = np.asarray(c.s)
+        s = c.s
         if s.shape != (self.n,) or not np.all(s > 0) or not np.isfinite(s).all():
             return "the comparison vector is not positive"
         if np.any(np.diff(s)[np.diff(self.block) == 0] != 0):
@@ -361,10 +361,10 @@ class _Check:
                 if lam is not None:
                     known = np.isfinite(lam[i]).all(axis=1)
                     if known.any():
-                        part = (v[known] for v in (W, W_error, V, V_error, const, np.asarray(lam[i]), at))
+                        part = (v[known] for v in (W, W_error, V, V_error, const, lam[i], at))
                         rows_of = self.relaxed if c.method == "lp" and c.relaxation != "triangle" else self.rows
                         found[known] = np.fmax(found[known], rows_of(*part))
-                good[i] = np.asarray(claimed[i]) * sign <= found - slack
+                good[i] = claimed[i] * sign <= found - slack
             self.fail(good, f"a {name} bound is not proved")
 
     def plain(self, W, W_error, V, V_error, const, at) -> np.ndarray:

@@ -65,9 +65,8 @@ def dual_bounds(
     reach = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * absolute.sum(axis=1) + inputs.support(B)
     largest = np.abs(np.stack([start.xl, start.xh, start.zl, start.zh])).max(axis=0)
     weight = reach + np.abs(task.b) + np.maximum(np.abs(zl), np.abs(zh)) + largest @ np.abs(A).T
-    offset, _, scale = functionals.from_inputs
     constant = np.ascontiguousarray(np.broadcast_to(functionals.constant, (N, k)))
-    extra = functionals.sizes(largest, task.C) + scale + functionals.constant_size
+    extra = functionals.terms(largest)
     coefficient = rounding_of(task)
     nonlinear = np.isnan(zl) * 0 + ((zl < 0) & (zh > 0) | (code != 0))
     count = np.where(ok, 2 * nonlinear.sum(axis=1), 0)

@@ -90,13 +90,12 @@ def fgsm(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inpu
     Args: U: samples; y: labels; inputs: the boxes around them.
     Source: Goodfellow, Shlens and Szegedy (2015).
     """
-    gradient = input_gradient(model, U, y, "cross_entropy")
-    return towards(U, np.sign(gradient), inputs)
+    return towards(U, input_gradient(model, U, y), inputs)
 
 
-def towards(U: Float[np.ndarray, "N p"], signs: Float[np.ndarray, "N p"], inputs: Uncertainty) -> Float[np.ndarray, "N p"]:
-    """The upper end of the set where the sign is positive, its lower end where it is negative, the sample where it is 0."""
-    return np.where(signs > 0, inputs.upper, np.where(signs < 0, inputs.lower, U))
+def towards(U: Float[np.ndarray, "N p"], direction: Float[np.ndarray, "N p"], inputs: Uncertainty) -> Float[np.ndarray, "N p"]:
+    """The upper end of the set where the direction is positive, its lower end where it is negative, the sample where it is 0."""
+    return np.where(direction > 0, inputs.upper, np.where(direction < 0, inputs.lower, U))
 
 
 def input_gradient(

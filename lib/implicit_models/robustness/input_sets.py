@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from jaxtyping import Float
 
+from implicit_models.robustness.arrays import EPS, real_array
 from implicit_models.robustness.products import row_product
 
 
@@ -62,13 +62,11 @@ class Uncertainty:
         ends = None if self.ends is None else tuple(end[samples] for end in self.ends)
         return Uncertainty(self.centre[samples], self.radius if self.shared else self.radius[samples], self.card, ends)
 
-    def contains(self, U: Float[np.ndarray, "N p"], slack: float = 0.0) -> np.ndarray:
-        """(N,) whether each row of U lies in its set."""
-        if self.ends is not None:
-            return np.all((self.lower - slack <= U) & (self.upper + slack >= U), axis=1)
-        moved = np.abs(U - self.centre)
-        inside = np.all(moved <= self.radius + slack, axis=1)
-        return inside if self.card is None else inside & ((moved > slack).sum(axis=1) <= self.card)
+    def contains(self, U: Float[np.ndarray, "N p"]) -> np.ndarray:
+        """(N,) whether each row of U lies in its set, up to the rounding of the sample's own coordinates."""
+        ulp = 4 * EPS * np.max(np.abs(self.centre) + self.radius, axis=1, keepdims=True, initial=0.0)
+        inside = np.all((self.lower - ulp <= U) & (U <= self.upper + ulp), axis=1)
+        return inside if self.card is None else inside & ((np.abs(U - self.centre) > ulp).sum(axis=1) <= self.card)
 
 
 def _largest(values: np.ndarray, k: int) -> np.ndarray:
@@ -93,16 +91,13 @@ def uncertainty(
     Raises: ValueError naming the shape, value or sample that does not fit.
     Source: Tsai thesis (2024), (4.1), (4.2).
     """
-    U = np.asarray(U.detach().cpu() if isinstance(U, torch.Tensor) else U)
-    if np.iscomplexobj(U) or np.iscomplexobj(sigma):
-        raise TypeError("U and sigma must be real numbers, got complex ones")
-    U = np.asarray(U, dtype=np.float64)
+    U = real_array("U", U)
     if U.ndim != 2 or not U.shape[1]:
         raise ValueError(f"U must have shape (N, p), got {U.shape}")
     if (eps is None) == (sigma is None):
         raise ValueError(f"give one of eps and sigma, got eps={eps!r} and sigma={'None' if sigma is None else 'an array'}")
     N, p = U.shape
-    sigma = np.asarray(sigma.detach().cpu() if isinstance(sigma, torch.Tensor) else eps if sigma is None else sigma, dtype=np.float64)
+    sigma = real_array("eps", eps) if sigma is None else real_array("sigma", sigma)
     if sigma.ndim == 0:
         sigma = np.full(p, float(sigma))
     if sigma.shape not in ((p,), (N, p)):

@@ -31,10 +31,13 @@ from implicit_models.activations import Activation
 from implicit_models.equilibrium import compiled
 from implicit_models.equilibrium.convergence import CONVERGED
 from implicit_models.equilibrium.solve import solve_equilibrium
+from implicit_models.robustness.arrays import EPS
 from implicit_models.robustness.box import input_reach, state_box, with_signed_diagonal
+from implicit_models.robustness.certificate_fields import PIECEWISE_LINEAR
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
-from implicit_models.robustness.specification import EPS, rounding_of, row_product
+from implicit_models.robustness.products import row_product
+from implicit_models.robustness.specification import rounding_of
 
 _TOL, _SWEEPS, _MAX_ITER = 1e-10, 60, 2000
 _ROOT_STEPS = 200  # of the scalar roots; about 60 are taken at A_ii = -3000
@@ -169,7 +172,7 @@ def _roots(act: Activation, diagonal: np.ndarray, rest: np.ndarray, side: int) -
     for s in act.segments:
         at = slice(s.start, s.stop)
         a, r = diagonal[at], rest[:, at]
-        if s.name in ("relu", "leaky_relu", "identity"):
+        if s.name in PIECEWISE_LINEAR:
             z[:, at] = np.where(r > 0, r / (1 - a), r / (1 - s.slope * a))
         elif a.any():
             phi = act.restrict(np.arange(s.start, s.stop))

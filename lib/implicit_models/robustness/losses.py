@@ -19,9 +19,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from scipy.special import softmax
+
+from implicit_models.robustness.arrays import as_array, real_array
 
 LOSSES = ("squared", "cross_entropy")
 BOUNDS = ("exact", "box", "norm")
@@ -45,8 +46,7 @@ def worst_case_loss(
     """
     if loss not in LOSSES or bound not in BOUNDS:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)} and bound one of {', '.join(BOUNDS)}, got {loss!r} and {bound!r}")
-    y0, sigma, y = (np.asarray(v.detach().cpu() if isinstance(v, torch.Tensor) else v) for v in (y0, sigma_y, y))
-    y0, sigma = y0.astype(np.float64), sigma.astype(np.float64)
+    y0, sigma, y = real_array("y0", y0), real_array("sigma_y", sigma_y), as_array(y)
     if y0.ndim != 2:
         raise ValueError(f"y0 must have shape (N, q), got {y0.shape}")
     N, q = y0.shape

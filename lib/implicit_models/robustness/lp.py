@@ -31,7 +31,7 @@ from jaxtyping import Float
 from implicit_models.robustness.bound_methods import RELAXATIONS, Bounds, finished
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
-from implicit_models.robustness.specification import EPS, Specification, specification
+from implicit_models.robustness.specification import Specification, rounding_of, specification
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,10 +221,11 @@ def _finite(z: np.ndarray) -> np.ndarray:
 
 
 def weak_dual(
-    task: Problem, inputs: Uncertainty, i: int, units: Units, w: np.ndarray, v: np.ndarray, const: float, lam: np.ndarray
+    task: Problem, inputs: Uncertainty, i: int, units: Units, w: np.ndarray, v: np.ndarray, const: float, terms: float, lam: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """A lower bound of w'x + v'u + const over sample i for this very lam (made admissible), rounding deducted; and that lam.
 
+    Args: terms: the sizes that w, v and const are sums of, which may cancel (`Specification.terms`).
     Source: Tsai thesis (2024), Theorem 7, first form.
     """
     mu = w + lam @ task.A
@@ -237,9 +238,8 @@ def weak_dual(
     value = least.sum() + reach @ u0 - float(one.support(reach[None])[0]) + lam @ task.b + const
     x, z = np.maximum(np.abs(units.xl), np.abs(units.xh)), np.maximum(np.abs(units.zl), np.abs(units.zh))
     z = np.where(np.isfinite(z), z, x / np.where(task.activation.kernel_codes[1] > 0, task.activation.kernel_codes[1], 1.0))
-    size = np.abs(lam) @ (np.abs(task.b) + abs(task.B) @ (np.abs(u0) + radius) + z) + (np.abs(w) + np.abs(lam) @ abs(task.A)) @ x
-    size += np.abs(v) @ (np.abs(u0) + radius) + abs(const)
-    return float(value - 4 * (task.n + task.p + 10) * EPS * size), lam
+    size = np.abs(lam) @ (np.abs(task.b) + abs(task.B) @ (np.abs(u0) + radius) + z) + (np.abs(lam) @ abs(task.A)) @ x + terms
+    return float(value - rounding_of(task) * size), lam
 
 
 def batch_units(task: Problem, start: Bounds, relaxation: str, i: int) -> Units:
@@ -290,12 +290,13 @@ def lp_bounds(
     found = {sign: np.array(start.lb if sign == 1 else -start.ub) for sign in signs}
     given = {1: start.cert.lam_low, -1: start.cert.lam_high}
     rows = {sign: np.full((N, k, n), np.nan) if given[sign] is None else np.array(given[sign]) for sign in signs}
+    terms = functionals.terms(np.abs(np.stack([start.xl, start.xh, start.zl, start.zh])).max(axis=0))
     status = start.status.astype("<U10")
     for i, j, sign, units, w, v, const, solved in solve_batch(task, inputs, functionals, start, relaxation, signs):
         if not solved.optimal:
             status[i] = "failed"
             continue
-        value, lam = weak_dual(task, inputs, i, units, w, v, const, solved.lam)
+        value, lam = weak_dual(task, inputs, i, units, w, v, const, terms[i, j], solved.lam)
         if value > found[sign][i, j]:
             found[sign][i, j], rows[sign][i, j] = value, lam
     fields = {name: np.array(getattr(start, name)) for name in ("xl", "xh", "zl", "zh")}

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from implicit_models.robustness.certificate_fields import BLOCKS, PIECEWISE_LINEAR, SMOOTH
+
 EPS = float(np.finfo(np.float64).eps)
 Segment = tuple[str, float, int, int, int]
 LIPSCHITZ = {"sigmoid": 0.25, "softmax": 0.5}
@@ -48,7 +50,7 @@ def blocks(segments: Sequence[Segment], n: int) -> np.ndarray:
     """(n,) number of the block that holds each state: componentwise states are blocks of their own."""
     out, count = np.zeros(n, dtype=np.int64), 0
     for name, _, start, stop, size in segments:
-        size = size if name in ("softmax", "max_pool") else 1
+        size = size if name in BLOCKS else 1
         out[start:stop] = count + np.arange(stop - start) // size
         count += (stop - start) // size
     return out
@@ -58,7 +60,7 @@ def coupled(segments: Sequence[Segment], n: int) -> np.ndarray:
     """(n,) whether a state belongs to a softmax or max-pool block."""
     out = np.zeros(n, dtype=bool)
     for name, _, start, stop, _ in segments:
-        out[start:stop] = name in ("softmax", "max_pool")
+        out[start:stop] = name in BLOCKS
     return out
 
 
@@ -66,7 +68,7 @@ def slopes(segments: Sequence[Segment], n: int) -> np.ndarray:
     """(n,) slope on the negative side of a piecewise-linear state, NaN for the others."""
     out = np.full(n, np.nan)
     for name, slope, start, stop, _ in segments:
-        if name in ("relu", "leaky_relu", "identity"):
+        if name in PIECEWISE_LINEAR:
             out[start:stop] = {"relu": 0.0, "identity": 1.0}.get(name, slope)
     return out
 
@@ -76,12 +78,12 @@ def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[
     low, high = np.full_like(zl, np.nan), np.full_like(zh, np.nan)
     for name, slope, start, stop, size in segments:
         a, b = zl[:, start:stop], zh[:, start:stop]
-        if name in ("relu", "leaky_relu", "identity"):
+        if name in PIECEWISE_LINEAR:
             slope = {"relu": 0.0, "identity": 1.0}.get(name, slope)
             exact = slope in (0.0, 1.0)
             low[:, start:stop] = np.where(a > 0, a, slope * a if exact else np.nextafter(slope * a, -np.inf))
             high[:, start:stop] = np.where(b > 0, b, slope * b if exact else np.nextafter(slope * b, np.inf))
-        elif name in ("tanh", "sigmoid"):
+        elif name in SMOOTH:
             for out, z, sign in ((low, a, -1), (high, b, 1)):
                 # sigmoid is exp(-t): the rounding of t = log(1 + exp(-z)) is one of the value, relatively
                 t = np.zeros_like(z) if name == "tanh" else np.logaddexp(0.0, -z)
@@ -122,13 +124,13 @@ def infimum(
         at = slice(start, stop)
         m, e, w, a, b = mu[:, at], mu_error[:, at], lam[:, at], zl[:, at], zh[:, at]
         size = np.maximum(np.abs(a), np.abs(b))
-        if name in ("relu", "leaky_relu", "identity"):
+        if name in PIECEWISE_LINEAR:
             slope = {"relu": 0.0, "identity": 1.0}.get(name, slope)
             low, high = (np.where(z > 0, z, slope * z) for z in (a, b))
             least = np.minimum(m * low - w * a, m * high - w * b)
             least = np.where((a < 0) & (b > 0), np.minimum(least, 0.0), least)
             largest = np.maximum(np.abs(low), np.abs(high))
-        elif name in ("tanh", "sigmoid"):
+        elif name in SMOOTH:
             phi = np.tanh if name == "tanh" else (lambda z: np.exp(-np.logaddexp(0.0, -z)))
             least = np.minimum(m * phi(a) - w * a, m * phi(b) - w * b)
             with np.errstate(all="ignore"):

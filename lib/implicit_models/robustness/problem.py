@@ -30,6 +30,7 @@ from implicit_models.robustness.products import row_product
 from implicit_models.wellposed import Certificate, _aggregate, _block_norms, certificate
 
 Matrix = np.ndarray | sp.csr_array
+LEAST = 1e-290  # changes that are smaller, and not zero, are rounded up to it: shares of them would underflow
 
 
 class NotCertified(ValueError):
@@ -115,6 +116,8 @@ class Problem:
         finite = np.isfinite(flat).all(axis=1)
         R = np.where(finite[:, None], flat, 0.0) * (1 + 8 * eps)
         M, top = self.comparison, R.max(axis=1, initial=0.0)[:, None]
+        small = (top > 0) & (top < LEAST)
+        R, top = np.where(small, LEAST, R), np.where(small, LEAST, top)
         first, ones = np.maximum(self._factor(R.T).T, 0.0), np.maximum(self._factor(np.ones(R.shape[1])), 0.0)
         e, open_ = np.full_like(first, np.inf), np.ones(len(R), bool)
         e[top[:, 0] == 0], open_[top[:, 0] == 0] = 0.0, False

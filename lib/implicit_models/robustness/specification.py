@@ -1,4 +1,4 @@
-"""Linear functionals of the outputs, and products whose rows do not depend on the batch.
+"""Linear functionals of the outputs and their bounds over boxes of states and sets of inputs.
 
 A functional is s'y with y = C x + D u + d, hence w'x + v'u + const with w = C's, v = D's, const = s'd. Over |u - u0|
 <= radius and xl <= x <= xh the parts of x and u are bounded apart; `bounds` of the interval and the box are exactly
@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from jaxtyping import Float
 
+from implicit_models.robustness.arrays import EPS, as_array, real_array
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Matrix, Problem
 from implicit_models.robustness.products import row_product
 
-EPS = float(np.finfo(np.float64).eps)
-_CHUNK = 128  # samples of one product: a matrix product of fixed size treats all its rows alike
+_CHUNK = 128  # samples whose own rows v are held at once
 
 
 def rounding_of(problem: Problem) -> float:
@@ -72,6 +71,10 @@ class Specification:
         weights = np.abs(self.matrix)
         return row_product(outputs, weights) if self.shared else np.einsum("nkq,nq->nk", weights, outputs)
 
+    def terms(self, largest: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N k"]:
+        """|s|'(|C| largest + |D| (|u0| + radius) + |d|) for |x| <= largest: scales the rounding of a functional."""
+        return self.sizes(largest, self.problem.C) + self.from_inputs[2] + self.constant_size
+
     @cached_property
     def skips(self) -> bool:
         """Whether the outputs read the inputs at all."""
@@ -114,14 +117,13 @@ class Specification:
         """Bounds (N, k) of the functionals over |x - centre| <= radius and the set of inputs, with room for
         rounding.
         """
-        W, (offset, support, scale) = self.state, self.from_inputs
+        W, (offset, support, _) = self.state, self.from_inputs
         if self.shared:
             middle, spread = row_product(centre, W), row_product(np.atleast_2d(radius), np.abs(W))
         else:
             middle = np.einsum("nkj,nj->nk", W, centre)
             spread = np.einsum("nkj,nj->nk", np.abs(W), np.broadcast_to(radius, centre.shape))
-        size = self.sizes(np.abs(centre) + radius, self.problem.C)
-        slack = rounding_of(self.problem) * (size + scale + self.constant_size)
+        slack = rounding_of(self.problem) * self.terms(np.abs(centre) + radius)
         spread = spread + support + slack
         return middle + offset - spread, middle + offset + spread
 
@@ -134,14 +136,14 @@ def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Sp
     """Checked functionals; rows of spec are weights of the outputs.
 
     Args: spec: (k, q) or (N, k, q), torch or NumPy; None for the outputs themselves.
-    Raises: ValueError naming the shape or the functional that does not fit.
+    Raises: ValueError naming the shape or the functional that does not fit, TypeError for complex numbers.
     """
     if inputs.centre.shape[1] != problem.p:
         shape = inputs.centre.shape
         raise ValueError(f"U must have {problem.p} columns, one per input of the model, got shape {shape}")
     if spec is None:
         return Specification(problem, inputs, None)
-    spec = np.asarray(spec.detach().cpu() if isinstance(spec, torch.Tensor) else spec, dtype=np.float64)
+    spec = real_array("spec", spec)
     N = len(inputs.centre)
     if spec.ndim not in (2,
                          3) or spec.shape[-1] != problem.q or not spec.shape[-2] or (spec.ndim == 3 and len(spec) != N):
@@ -160,7 +162,7 @@ def margins(y: Any, q: int) -> Float[np.ndarray, "N k q"]:
     Args: y: (N,) labels in [0, q).
     Raises: ValueError naming the first label outside.
     """
-    y = np.asarray(y.detach().cpu() if isinstance(y, torch.Tensor) else y)
+    y = as_array(y)
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"y must be a vector of integer labels, got shape {y.shape} of {y.dtype}")
     wrong = np.flatnonzero((y < 0) | (y >= q))

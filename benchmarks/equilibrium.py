@@ -78,12 +78,13 @@ def sgemm():
     return lambda: torch.mm(a, a, out=out)
 
 
-def _peer():
+def peer(max_iter: int, tol: float):
+    """torchdeq's Picard iteration with implicit differentiation, to an absolute tolerance."""
     from torchdeq import get_deq
 
     warnings.filterwarnings("ignore", module="torchdeq")
-    return get_deq(f_solver="fixed_point_iter", b_solver="fixed_point_iter", f_max_iter=MAX_ITER, b_max_iter=MAX_ITER, f_tol=PEER_TOL,
-                   b_tol=PEER_TOL, f_stop_mode="abs", b_stop_mode="abs", ift=True)  # fmt: skip
+    return get_deq(f_solver="fixed_point_iter", b_solver="fixed_point_iter", f_max_iter=max_iter, b_max_iter=max_iter, f_tol=tol,
+                   b_tol=tol, f_stop_mode="abs", b_stop_mode="abs", ift=True)  # fmt: skip
 
 
 def _iterations(A: torch.Tensor, b: torch.Tensor, g: torch.Tensor) -> tuple[str, float, float]:
@@ -108,7 +109,7 @@ def run(quick: bool) -> harness.Report:
     from implicit_models.equilibrium import equilibrium
 
     report, rows, repeats = harness.Report(), [], 2 if quick else 7
-    peer, floors, rate = _peer(), {}, 0.0
+    deq, floors, rate = peer(MAX_ITER, PEER_TOL), {}, 0.0
     shapes = {}
     for n, N, kind in SHAPES:
         name = f"n{n}_b{N}_{kind}"
@@ -124,7 +125,7 @@ def run(quick: bool) -> harness.Report:
 
         def theirs(A=A, b=b, g=g):
             A.grad = b.grad = None
-            z, info = peer(lambda x: torch.relu(x @ A.t() + b), torch.zeros_like(b))
+            z, info = deq(lambda x: torch.relu(x @ A.t() + b), torch.zeros_like(b))
             z[-1].backward(g)
             return z[-1], info
 

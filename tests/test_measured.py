@@ -38,9 +38,17 @@ def test_a_stale_run_is_marked(measured, monkeypatch):
 
 
 def test_a_verdict_is_that_of_the_scoreboard(measured):
-    assert measured.verdict_of("ch5-identity-x10-at-45") == "not reproduced"
+    assert measured.verdict_of("ch5-identity-x10-at-45").verdict == "not reproduced"
     with pytest.raises(KeyError, match="ch5-nothing"):
         measured.verdict_of("ch5-nothing")
+
+
+@pytest.mark.parametrize(("stale", "mark"), [(True, " (stale)"), (False, "")])
+def test_the_verdict_of_a_stale_run_is_marked(measured, monkeypatch, stale, mark):
+    content = measured.committed("ch5_identity")[0]
+    monkeypatch.setattr(measured, "committed", lambda name: (content, stale))
+    text, verdict = measured.verdict_text("ch5-identity-x10-at-45")
+    assert (text, verdict) == ("not reproduced" + mark, "not reproduced")
 
 
 PAGES = (*sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb")))
@@ -57,7 +65,7 @@ def test_a_quoted_key_is_held_by_the_committed_run(measured, notebook, key):
 
 @pytest.mark.parametrize("identifier", sorted(VERDICTS_QUOTED))
 def test_a_quoted_verdict_is_one_of_the_five(measured, identifier):
-    assert measured.verdict_of(identifier) in VERDICTS
+    assert measured.verdict_of(identifier).verdict in VERDICTS
 
 
 def test_pages_quote_runs_and_verdicts():

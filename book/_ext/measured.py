@@ -20,7 +20,7 @@ from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from reproduction.claims import judge, load_claims, recorded_values
+from reproduction.claims import CLAIMS, judge, load_claims, recorded_values
 from reproduction.content_key import ROOT
 from reproduction.results import RESULTS, summary
 
@@ -58,7 +58,7 @@ def claims():
 
 
 def verdict_of(identifier):
-    """Verdict of a claim from its committed run.
+    """Verdict of a claim, with its staleness, from its committed run.
 
     Raises:
         KeyError: when there is no such claim.
@@ -67,7 +67,13 @@ def verdict_of(identifier):
         raise KeyError(f"no claim {identifier!r}")
     claim = claims()[identifier]
     content, stale = committed(claim.get("measure", claim)["notebook"])
-    return judge(claim, content, stale).verdict
+    return judge(claim, content, stale)
+
+
+def verdict_text(identifier):
+    """What a page says of a claim, and the bare verdict."""
+    found = verdict_of(identifier)
+    return found.verdict + (" (stale)" if found.stale else ""), found.verdict
 
 
 class Measured(SphinxRole):
@@ -88,13 +94,17 @@ class VerdictRole(SphinxRole):
 
     def run(self):
         try:
-            text = verdict_of(self.text)
+            text, kind = verdict_text(self.text)
         except (KeyError, FileNotFoundError, ValueError) as error:
             logger.warning("verdict: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []
+        claim = claims()[self.text]
+        notebook = claim.get("measure", claim)["notebook"]
+        for path in (CLAIMS, RESULTS / f"{notebook}.json"):
+            self.env.note_dependency(str(path))
         up = "../" * self.env.docname.count("/")
         target = f"{up}scoreboard.html#{self.text}"
-        return [nodes.reference(self.text, text, refuri=target, classes=["verdict", text.replace(" ", "-")])], []
+        return [nodes.reference(self.text, text, refuri=target, classes=["verdict", kind.replace(" ", "-")])], []
 
 
 class Drawn(SphinxDirective):

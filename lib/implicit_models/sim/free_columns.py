@@ -12,6 +12,7 @@ units of a column. Where the free columns explain a column of B, or z itself, up
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -42,6 +43,11 @@ class FreeBlock:
     null: Float[np.ndarray, "f p"]
     dropped: Float[np.ndarray, "f n"]
 
+    @cached_property
+    def unscale(self) -> Float[np.ndarray, " f"]:
+        """1/E, 0 for a column of zeros."""
+        return np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0.0)
+
     def charge(
         self, t: Float[np.ndarray, "r f"], first: Float[np.ndarray, "r f"], b: Float[np.ndarray, "r f"], reach: Float[np.ndarray, " r"]
     ) -> Float[np.ndarray, " r"]:
@@ -55,8 +61,7 @@ class FreeBlock:
             first: (r, f) correlations before the projection. reach: (r,) norms of all the terms that t is the sum of.
         """
         left, other = t @ self.every, b @ self.every
-        unscale = np.where(self.scale > 0.0, 1.0 / np.where(self.scale > 0.0, self.scale, 1.0), 0.0)
-        inverse = ((unscale[:, None] * self.every) ** 2).sum(axis=0)
+        inverse = ((self.unscale[:, None] * self.every) ** 2).sum(axis=0)
         seen = np.maximum(np.abs(t @ self.null) - NOISE * reach[:, None], 0.0)
         cost = (first @ self.every) ** 2 @ (NOISE * inverse)
         cost += 0.5 * (2.0 * EPS * reach) ** 2 * inverse.sum() + 0.5 / LEAST * (seen * seen).sum(axis=1)
@@ -140,9 +145,8 @@ class Reduced:
         kept, free, block = ~self.free, self.free, self.block
         eta = 16.0 * max(1, free.sum()) * EPS
         own, target = np.sqrt(np.diag(G)[kept]), np.sqrt(np.maximum(zz, 0.0))
-        unscale = np.where(block.scale > 0.0, 1.0 / np.where(block.scale > 0.0, block.scale, 1.0), 0.0)
-        size = own + np.linalg.norm(unscale[:, None] * self.slope, axis=0)
-        reach = target + np.linalg.norm(unscale * self.fit, axis=1) + np.abs(A) @ size
+        size = own + np.linalg.norm(block.unscale[:, None] * self.slope, axis=0)
+        reach = target + np.linalg.norm(block.unscale * self.fit, axis=1) + np.abs(A) @ size
         error = eta * reach[:, None] * size
         if block.dropped.shape[1]:
             v = block.dropped

@@ -149,14 +149,14 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
         x[~finite] = np.nan
     status[~finite] = "not_finite"
 
-    good = ((gap <= settings["rtol"] * value) | (gap <= settings["slack"])) & (violation <= VIOLATION * kappa)
+    good = _enough(gap, value, settings["rtol"], settings["slack"]) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
     if len(todo):  # a slack ball of large radius has a better bound
         own = C[todo], zz[todo], A[todo], kappa[todo]
         bound, found = gap_and_objective(G, *own, settings["ball_mask"], settings["beta"][todo], settings["ridge"])
         better = bound < gap[todo]
         gap[todo[better]] = bound[better]
-        todo = todo[~(((bound <= settings["rtol"] * found) | (bound <= settings["slack"][todo])) & (violation[todo] <= VIOLATION * kappa[todo]))]
+        todo = todo[~(_enough(bound, found, settings["rtol"], settings["slack"][todo]) & (violation[todo] <= VIOLATION * kappa[todo]))]
     for attempt in (_followed, _iterated):
         if len(todo):
             own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
@@ -186,7 +186,7 @@ def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
             gap = certify(G, C[k], zz[k], a, kappa=kappa[i], ball_mask=ball_mask, beta=beta[i])[0]
             rows.n_steps[todo[i]] += pieces[0]
             value = objective(G, C[k], zz[k], a, beta=beta[k], ridge=0.0)[0]
-            enough[i] = gap <= rtol * value or gap <= slack[i]
+            enough[i] = _enough(gap, value, rtol, slack[i])
             if enough[i] or not reached[0]:
                 break
         if enough[i] or gap < rows.gap[todo[i]] or not rows.gap[todo[i]] >= 0.0:
@@ -200,7 +200,7 @@ def _iterated(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
     A, rows.gap[todo], rows.n_steps[todo] = fista(G, C, zz, kappa=kappa, start=start, **settings)
     rows.A[todo] = A
     value = objective(G, C, zz, A, beta=beta, ridge=ridge)
-    enough = (rows.gap[todo] <= rtol * value) | (rows.gap[todo] <= slack)
+    enough = _enough(rows.gap[todo], value, rtol, slack)
     status[todo[enough]] = "fista"
     r = C - A @ G - ridge * A
     inside = np.abs(r[:, ball_mask]).max(axis=1, initial=0.0)
@@ -244,6 +244,11 @@ def _pinned(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
         )[0]
         result += _merge(zero, [part], [rest])
     return result
+
+
+def _enough(gap, value, rtol, slack):
+    """Whether a gap certifies an objective `value`: relative to it, or below the absolute slack."""
+    return (gap <= rtol * value) | (gap <= slack)
 
 
 def _pick(rows: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:

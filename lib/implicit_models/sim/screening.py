@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from implicit_models.sim.free_columns import ROUNDING, eliminate
+from implicit_models.sim.free_columns import EPS, ROUNDING, eliminate
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}  # the sphere shrinks with the root of the gap; homotopy ends well below this
 
@@ -88,27 +88,20 @@ def screen(
     Raises: ValueError naming the row and its norm where A is outside the ball, or the shape that does not fit.
     Source: Ganesh MS report (2023), section 5.1.
     """
-    G, C, zz = (np.asarray(v, dtype=np.float64) for v in (G, C, zz))
-    if G.ndim != 2 or G.shape[0] != G.shape[1] or C.ndim != 2 or C.shape[1] != G.shape[0] or zz.shape != C.shape[:1]:
-        raise ValueError(f"G (d, d), C (r, d) and zz (r,) do not fit: got shapes {G.shape}, {C.shape}, {zz.shape}")
-    kappas = np.array(np.broadcast_to(np.asarray(kappa, dtype=np.float64), C.shape[:1]))
+    from implicit_models.sim.rows import check_problem, solve_radii
+
+    G, C, zz, kappas, ball, beta, ridge, rtol, slack = check_problem(G, C, zz, kappa, ball_mask, 0.0, ridge, **TIGHT)
     if not np.all(np.isfinite(kappas) & (kappas > 0)):
-        raise ValueError(f"kappa must be positive and finite, got {kappas[~(np.isfinite(kappas) & (kappas > 0))][0]}")
-    if not (np.isfinite(ridge) and ridge >= 0):
-        raise ValueError(f"ridge must be a finite number that is not negative, got {ridge}")
-    ball = np.ones(G.shape[0], bool) if ball_mask is None else np.asarray(ball_mask, dtype=bool)
-    if ball.shape != (G.shape[0],) or not ball.any():
-        raise ValueError(f"ball_mask must have shape ({G.shape[0]},) and hold a coordinate, got shape {ball.shape} with {int(ball.sum())}")
+        row = int(np.argmin(np.isfinite(kappas) & (kappas > 0)))
+        raise ValueError(f"kappa must be positive and finite, got {kappas[row]} in row {row}")
+    if not ball.any():
+        raise ValueError("ball_mask holds no coordinate: without a ball nothing is certified")
     part = None if ball.all() else eliminate(G, C, zz, ~ball, ridge)
     inner = (G, C, zz) if part is None else part.problem
     if A is None:
-        from implicit_models.sim.rows import solve_radii, solve_rows
-
-        if part is None:
-            inside = solve_rows(G, C, zz, kappa=kappas, ridge=ridge, **TIGHT).A
-        else:
-            whole, slack = np.ones(int(ball.sum()), bool), TIGHT["atol"] * 0.5 * np.where(np.isfinite(zz), inner[2], 0.0)
-            inside = solve_radii(*inner, kappas[:, None], whole, np.zeros(len(C)), float(ridge), TIGHT["rtol"], slack)[0].A
+        if part is not None:
+            slack = TIGHT["atol"] * 0.5 * np.where(np.isfinite(zz), inner[2], 0.0)
+        inside = solve_radii(*inner, kappas[:, None], np.ones(int(ball.sum()), bool), beta, ridge, rtol, slack)[0].A
     else:
         A = np.asarray(A, dtype=np.float64)
         if A.shape != C.shape:
@@ -136,7 +129,7 @@ def _feasible(A: np.ndarray, kappa: np.ndarray) -> np.ndarray:
     if np.any(norm > kappa * (1 + 1e-6)):
         row = int(np.flatnonzero(norm > kappa * (1 + 1e-6))[0])
         raise ValueError(f"row {row} of A has l1 norm {norm[row]:.9g}, outside its ball of radius {kappa[row]:.9g}: it certifies nothing")
-    share = np.where(norm > kappa, kappa / np.where(norm > 0, norm, 1.0) * (1 - 8 * np.finfo(float).eps), 1.0)
+    share = np.where(norm > kappa, kappa / np.where(norm > 0, norm, 1.0) * (1 - 8 * EPS), 1.0)
     return A * share[:, None]
 
 
@@ -147,7 +140,6 @@ def _sphere_test(
 
     blur: (r, s) error of C and G in r, extra: (s,) error of diag G; 0 where they are the data themselves.
     """
-    eps = np.finfo(float).eps
     C = np.where(finite[:, None], C, 0.0)
     used = np.flatnonzero((A != 0).any(0))  # few columns: the product over these alone
     r = C - A[:, used] @ G[used] - ridge * A
@@ -155,8 +147,8 @@ def _sphere_test(
     length = np.sqrt(np.maximum(np.diagonal(G), 0.0) + extra + ridge)
     # |G_ij| <= sqrt(G_ii G_jj): a bound of |G||a| without the product
     reach = (np.abs(A) @ length)[:, None] * length + np.abs(C) + ridge * np.abs(A)
-    error = ((A != 0).sum(1) + 4)[:, None] * eps * reach + blur
-    gap = kappa * (size + error).max(1) - np.einsum("ij,ij->i", A, r) + (np.abs(A) * (error + eps * A.shape[1] * size)).sum(1)
+    error = ((A != 0).sum(1) + 4)[:, None] * EPS * reach + blur
+    gap = kappa * (size + error).max(1) - np.einsum("ij,ij->i", A, r) + (np.abs(A) * (error + EPS * A.shape[1] * size)).sum(1)
     gap = np.maximum(gap, 0.0)
     radius = np.sqrt(2 * gap)
     spread = radius[:, None] * length + error

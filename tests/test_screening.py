@@ -182,7 +182,7 @@ def test_scores():
 
 @pytest.mark.parametrize("bad, message", [
     ({"kappa": 0.0}, "kappa must be positive"), ({"kappa": np.inf}, "kappa must be positive and finite"), ({"ridge": -1.0}, "ridge must be"),
-    ({"ball_mask": np.zeros(20, bool)}, "holds no coordinate"), ({"ball_mask": np.ones(3, bool)}, r"shape \(20,\).*\(3,\)"),
+    ({"ball_mask": np.zeros(20, bool)}, "holds no coordinate"), ({"ball_mask": np.ones(3, bool)}, "20 booleans; got shape"),
     ({"A": np.zeros((2, 20))}, r"A must have shape \(4, 20\), got \(2, 20\)"), ({"A": np.full((4, 20), 1.0)}, "row 0 of A has l1 norm 20"),
 ])  # fmt: skip
 def test_bad_input(bad, message):

@@ -22,6 +22,8 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "explicit": ("network 784-64-32-16-10", 3, "v", "-."),
     "explicit_bias_free": ("network without biases", 2, "D", "--"),
     "explicit_skip": ("network with linear skip", 1, "P", "--"),
+    "eikonet": ("residual MLP (\"EikoNet\")", 3, "v", "-."),
+    "eikonet_skip": ("residual MLP + skip", 1, "P", "--"),
     "nalu": ("NALU", -1, "*", ":"),
     "transformer": ("transformer encoder", 5, "h", ":"),
     "transformer_sequential": ("transformer, sequential", 5, "h", ":"),

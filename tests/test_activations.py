@@ -18,8 +18,10 @@ FORMULA = {
     "identity": lambda z: z,
     "softmax": lambda z: np.exp(z) / np.exp(z).sum(-1, keepdims=True),
     "max_pool": lambda z: np.concatenate([z.max(-1, keepdims=True), np.zeros_like(z[..., 1:])], -1),
+    "product": lambda z: np.stack([np.clip(z[..., ::2], -1, 1) * np.clip(z[..., 1::2], -1, 1), 0 * z[..., ::2]], -1).reshape(z.shape),
 }
 MIXED = [("relu", 2), ("softmax", 3), ("softmax", 3), ("tanh", 1), ("max_pool", 2), ("leaky_relu(0.3)", 1)]
+PAIRS = [("tanh", 4), ("product", 4), ("relu", 4)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +46,7 @@ def test_mixed_segments_act_on_their_own_states():
     np.testing.assert_allclose(x, np.concatenate(parts, 1), rtol=1e-14)
 
 
-@pytest.mark.parametrize("spec", [*NAMES, MIXED])
+@pytest.mark.parametrize("spec", [*NAMES, MIXED, PAIRS])
 def test_vjp_matches_finite_differences(spec):
     n = 12
     rng = np.random.default_rng(2)
@@ -76,6 +78,31 @@ def test_softmax_interval_is_tight_at_the_corners():
     lo, hi = resolve_activation("softmax", 4).interval(lower, upper)
     np.testing.assert_allclose(lo, image.min(0), rtol=1e-13)
     np.testing.assert_allclose(hi, image.max(0), rtol=1e-13)
+
+
+def test_product_interval_is_the_range_of_the_corners():
+    act = resolve_activation("product", 2)
+    lower, upper = np.array([[-0.5, -2.0]]), np.array([[0.25, 0.75]])  # the second factor is cut to [-1, 0.75]
+    low, high = act.interval(lower, upper)
+    np.testing.assert_array_equal(low, [[-0.375, 0.0]])  # -0.5 * 0.75
+    np.testing.assert_array_equal(high, [[0.5, 0.0]])  # -0.5 * -1
+    grid = np.stack(np.meshgrid(*(np.linspace(a, b, 41) for a, b in zip(lower[0], upper[0])), indexing="ij"), -1).reshape(-1, 2)
+    image = act(grid)[:, 0]
+    assert image.min() == low[0, 0] and image.max() == high[0, 0]
+
+
+def test_product_constant_two_is_reached_and_never_passed():
+    act = resolve_activation("product", 2)
+    z, w = np.random.default_rng(0).uniform(-1.5, 1.5, (2, 100_000, 2))
+    change, apart = np.abs(act(z) - act(w)), np.abs(z - w)
+    assert (change.max(1) <= 2 * apart.max(1) * (1 + 1e-12)).all() and (change.sum(1) <= apart.sum(1) * (1 + 1e-12)).all()
+    near = act(np.array([[1.0, 1.0], [1 - 1e-6, 1 - 1e-6]]))[:, 0]
+    assert (near[0] - near[1]) / 1e-6 == pytest.approx(2, rel=1e-5) and act.lipschitz.tolist() == [2, 2]
+
+
+def test_a_product_needs_pairs():
+    with pytest.raises(ValueError, match="must be even, got 3"):
+        resolve_activation([("relu", 2), ("product", 3)], 5)
 
 
 def test_softmax_constant_one_half_is_reached_in_the_limit_and_never_passed():
@@ -135,10 +162,10 @@ def test_restrict_renumbers_whole_blocks():
 
 def test_float32_stays_float32_and_empty_batches_pass():
     for name in NAMES:
-        act = resolve_activation(name, 3)
-        assert act(torch.zeros(0, 3)).shape == (0, 3)
-        assert act(torch.ones(2, 3)).dtype == torch.float32
-        assert act.vjp(torch.ones(2, 3), torch.ones(2, 3)).dtype == torch.float32
+        act = resolve_activation(name, 4)
+        assert act(torch.zeros(0, 4)).shape == (0, 4)
+        assert act(torch.ones(2, 4)).dtype == torch.float32
+        assert act.vjp(torch.ones(2, 4), torch.ones(2, 4)).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -153,7 +180,7 @@ def test_float32_stays_float32_and_empty_batches_pass():
         ([("relu", 4.0)], TypeError, "must be an int"),
         (["relu", "tanh"], TypeError, "name or a list"),
         (None, TypeError, "name or a list"),
-        ([(3, 4)], TypeError, "is a name"),
+        ([(4, 4)], TypeError, "is a name"),
     ],
 )
 def test_bad_specifications_are_named(spec, error, match):

@@ -105,7 +105,7 @@ def test_no_certificate_is_refused_with_the_reason():
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", [("softmax", 3), ("relu", 3)],
-                                        [("max_pool", 2), ("tanh", 4)]])
+                                        [("max_pool", 2), ("tanh", 4)], [("product", 2), ("tanh", 4)]])
 @pytest.mark.parametrize("method", ["norm", "box", "comparison", "metzler"])
 def test_samples_lie_inside(activation, method):
     rng = np.random.default_rng(5)

@@ -64,7 +64,7 @@ def test_bounds_pass_and_bounds_a_little_too_good_do_not(method, options, sets):
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(["relu", "leaky_relu(0.2)", "identity", "tanh", "sigmoid", (("relu", 3), ("softmax", 3)), (("max_pool", 3), ("tanh", 3))]),
+    st.sampled_from(["relu", "leaky_relu(0.2)", "identity", "tanh", "sigmoid", (("relu", 3), ("softmax", 3)), (("max_pool", 3), ("tanh", 3)), (("product", 4), ("tanh", 2))]),
     st.sampled_from([None, -1.7, "triangular"]),
     st.sampled_from(["interval", "dual"]),
     st.booleans(),
@@ -276,7 +276,7 @@ def test_numbers_of_another_shape_type_or_value(name):
         ("segments", [None, 3, "x", (), (("relu", 0.0, 0, 6),), (("relu", 0.0, 0, 5, 1),), (("relu", 0.0, 0, 7, 1),), (("relu", 0.0, 1, 6, 1),),
                       (("leaky_relu", 0.2, 0, 3, 1), ("relu", 0.0, 2, 6, 1)), (("leaky_relu", 0.2, 0, 3, 1), ("relu", 0.0, 4, 6, 1)),
                       (("leaky_relu", 0.2, 0, 6, 1), ("relu", 0.0, 3, 6, 1)), (("relu", 0.5, 0, 6, 1),), (("relu", None, 0, 6, 1),),
-                      (("identity", 0.0, 0, 6, 1),), (("softmax", 0.0, 0, 6, 0),), (("softmax", 0.0, 0, 6, 4),), (("relu", 0.0, 0, 6, 2),),
+                      (("identity", 0.0, 0, 6, 1),), (("softmax", 0.0, 0, 6, 0),), (("softmax", 0.0, 0, 6, 4),), (("product", 0.0, 0, 6, 3),), (("relu", 0.0, 0, 6, 2),),
                       (("relu", 0.0, 0.0, 6.0, 1),), (("relu", 0.0, False, 6, 1),), (([], 0.0, 0, 6, 1),), (("tanh", 0.0, 0, 6, 1),),
                       *[(("leaky_relu", s, 0, 3, 1), ("relu", 0.0, 3, 6, 1)) for s in (-0.1, 1.1, 1.9, 5.0, np.nan, np.inf, "0.2", True)]]),
         ("kind", [None, 3, "", "none", [], np.array(["pf", "pf"])]),

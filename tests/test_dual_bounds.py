@@ -177,7 +177,8 @@ def test_scalar_closed_form():
 
 MAPS = ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", "identity", [("relu", 2), ("tanh", 2), ("sigmoid", 2)],
         [("softmax", 3), ("relu", 3)],
-        [("max_pool", 2), ("tanh", 2), ("relu", 2)]]  # fmt: skip
+        [("max_pool", 2), ("tanh", 2), ("relu", 2)],
+        [("product", 4), ("relu", 2)]]  # fmt: skip
 
 
 @pytest.mark.parametrize("activation", MAPS)
@@ -185,7 +186,7 @@ MAPS = ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", "identity", [("relu", 2), 
 def test_samples_inside_the_dual_inside_the_interval(activation, card):
     rng = np.random.default_rng(4)
     for seed in range(3):
-        task = cyclic(seed, radius=0.45, activation=activation)
+        task = cyclic(seed, radius=0.25 if "product" in str(activation) else 0.45, activation=activation)
         centre, sigma = rng.normal(size=(1, 4)), rng.random(4)
         start = bounds(task, centre, sigma=sigma, card=card, method="interval")
         found = bounds(task, centre, sigma=sigma, card=card, method="dual")

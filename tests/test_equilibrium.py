@@ -32,7 +32,7 @@ from implicit_models.wellposed import certificate
 
 SOLVERS = ("auto", "picard", "anderson", "gauss_seidel", "newton")
 COMPONENTWISE = ("relu", "leaky_relu(0.2)", "tanh", "sigmoid", "identity")
-BLOCKS = ([("relu", 2), ("softmax", 3)], [("max_pool", 3), ("tanh", 2)])
+BLOCKS = ([("relu", 2), ("softmax", 3)], [("max_pool", 3), ("tanh", 2)], [("product", 2), ("sigmoid", 3)])
 # newton solves piecewise-linear maps, the compiled solvers solve componentwise maps
 PAIRS = [
     (a, s)

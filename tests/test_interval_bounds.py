@@ -82,11 +82,11 @@ def test_equals_a_plain_iteration():
         np.testing.assert_allclose(mine, plain, atol=1e-7)
 
 
-@pytest.mark.parametrize("activation", [*MAPS, [("softmax", 3), ("relu", 3)], [("max_pool", 3), ("relu", 3)]])
+@pytest.mark.parametrize("activation", [*MAPS, [("softmax", 3), ("relu", 3)], [("max_pool", 3), ("relu", 3)], [("product", 4), ("relu", 2)]])
 def test_samples_inside_and_inside_the_box(activation):
     rng = np.random.default_rng(1)
     for seed in range(3):
-        task = cyclic(seed, radius=0.45, activation=activation)
+        task = cyclic(seed, radius=0.25 if "product" in str(activation) else 0.45, activation=activation)
         centre, sigma = rng.normal(size=(1, 4)), rng.random(4)
         found, box = (bounds(task, centre, sigma=sigma, method=m) for m in ("interval", "box"))
         # up to 1e-9 of the largest value, as the solver leaves it

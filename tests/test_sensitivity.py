@@ -99,7 +99,7 @@ def test_permuting_and_rescaling_states_changes_nothing(seed):
     np.testing.assert_allclose(sensitivity_matrix(from_matrices(s[:, None] * A / s, s[:, None] * B, C / s, D)), S, rtol=1e-10)
 
 
-@pytest.mark.parametrize("spec", [[("relu", 4), ("softmax", 3), ("max_pool", 3)], [("softmax", 5), ("softmax", 5)]])
+@pytest.mark.parametrize("spec", [[("relu", 4), ("softmax", 3), ("max_pool", 3)], [("softmax", 5), ("softmax", 5)], [("product", 6), ("tanh", 4)]])
 def test_blockwise_maps_bound_the_model(spec):
     A, B, C, D = matrices(3, n=10)
     A = 0.2 * A

@@ -4,13 +4,16 @@ A state of size n carries one map, or a partition into named segments::
 
     "relu"                                  every state
     [("relu", 8), ("softmax", 4)]           states 0..7, then one softmax block of 4
+    "product"                               pairs of states, their products
     "leaky_relu(0.2)"                       slope on the negative side (default 0.01)
 
-CONE maps act on single states and are non-decreasing with slopes in [0, gamma]. A softmax or max_pool
+CONE maps act on single states and are non-decreasing with slopes in [0, gamma]. A softmax, max_pool or product
 segment is one block that couples its states. A max-pool block keeps its maximum inside itself:
-phi(z) = (max z, 0, ..., 0), so that the block structure required by a BLIP map is met.
+phi(z) = (max z, 0, ..., 0), so that the block structure required by a BLIP map is met. So does a product, of two
+factors cut to [-1, 1], without which it would not be Lipschitz: phi(a, b) = (clip(a) clip(b), 0).
 
-Source: Tsai (2024), Definitions 1 and 2, section 2.5 (max-pooling); softmax constant: see `Activation.lipschitz`.
+Source: Tsai (2024), Definitions 1 and 2, section 2.4 (multiplicative connections), section 2.5 (max-pooling); constants of
+softmax and products: see `Activation.lipschitz`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 COMPONENTWISE = ("relu", "leaky_relu", "tanh", "sigmoid", "identity")
-BLOCKWISE = ("softmax", "max_pool")
+BLOCKWISE = ("softmax", "max_pool", "product")
 NAMES = COMPONENTWISE + BLOCKWISE
 DEFAULT_SLOPE = 0.01
 
@@ -74,6 +77,22 @@ def _max_pool_vjp(z: Tensor, v: Tensor) -> Tensor:
     return torch.zeros_like(v).scatter(-1, winner, v[..., :1])
 
 
+def _product(z: Tensor) -> Tensor:
+    return torch.stack([z.clamp(-1, 1).prod(-1), torch.zeros_like(z[..., 0])], dim=-1)
+
+
+def _product_vjp(z: Tensor, v: Tensor) -> Tensor:
+    return torch.where(z.abs() <= 1, v[..., :1] * z.clamp(-1, 1).flip(-1), torch.zeros_like(z))
+
+
+_BLOCK_VALUE: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": functools.partial(torch.softmax, dim=-1),
+    "max_pool": _max_pool,
+    "product": _product,
+}
+_BLOCK_VJP = {"softmax": _softmax_vjp, "max_pool": _max_pool_vjp, "product": _product_vjp}
+
+
 def _value(segment: Segment, z: Tensor) -> Tensor:
     if segment.name in ("relu", "leaky_relu", "identity"):
         return _piecewise_value(z, segment.slope)
@@ -81,8 +100,7 @@ def _value(segment: Segment, z: Tensor) -> Tensor:
         return torch.tanh(z)
     if segment.name == "sigmoid":
         return torch.sigmoid(z)
-    blocks = z.unflatten(-1, (-1, segment.block))
-    return (torch.softmax(blocks, -1) if segment.name == "softmax" else _max_pool(blocks)).flatten(-2)
+    return _BLOCK_VALUE[segment.name](z.unflatten(-1, (-1, segment.block))).flatten(-2)
 
 
 def _slope_at_value(segment: Segment, x: Tensor) -> Tensor:
@@ -98,13 +116,16 @@ def _vjp(segment: Segment, z: Tensor, v: Tensor) -> Tensor:
     if segment.componentwise:
         return _slope_at_value(segment, _value(segment, z)) * v
     zb, vb = z.unflatten(-1, (-1, segment.block)), v.unflatten(-1, (-1, segment.block))
-    return (_softmax_vjp(zb, vb) if segment.name == "softmax" else _max_pool_vjp(zb, vb)).flatten(-2)
+    return _BLOCK_VJP[segment.name](zb, vb).flatten(-2)
 
 
 def _interval(segment: Segment, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    if segment.name != "softmax":  # every other map is non-decreasing in each coordinate
+    if segment.name not in ("softmax", "product"):  # every other map is non-decreasing in each coordinate
         return _value(segment, lower), _value(segment, upper)
     lo, hi = lower.unflatten(-1, (-1, segment.block)), upper.unflatten(-1, (-1, segment.block))
+    if segment.name == "product":
+        ends = torch.stack([_product(torch.stack([a, b], -1)) for a in (lo[..., 0], hi[..., 0]) for b in (lo[..., 1], hi[..., 1])])
+        return ends.amin(0).flatten(-2), ends.amax(0).flatten(-2)
     eye = torch.eye(segment.block, dtype=torch.bool, device=lower.device)
     lo, hi = lo.unsqueeze(-2), hi.unsqueeze(-2)
 
@@ -162,7 +183,7 @@ class Activation:
     def derivative(self, z: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         """Slopes phi'(z) of a componentwise map (0 or the left slope at a kink).
 
-        Raises: ValueError for softmax and max-pool blocks, whose Jacobian is not diagonal (use `vjp`).
+        Raises: ValueError for blockwise maps, whose Jacobian is not diagonal (use `vjp`).
         """
         self._require_componentwise("derivative")
         return self._apply(lambda s, t: _slope_at_value(s, _value(s, t)), z)
@@ -195,9 +216,10 @@ class Activation:
 
         1 for relu, leaky_relu, tanh, identity, max_pool; 1/4 for sigmoid; 1/2 for softmax: its Jacobian
         diag(s) - s s' has absolute row and column sums 2 s_j (1 - s_j) <= 1/2, so 1/2 is the best constant in the
-        l1 norm too (Tsai (2024) states 1).
+        l1 norm too (Tsai (2024) states 1). 2 for a product, |a b - a' b'| <= |a - a'| + |b - b'| (1 in the l1 norm, as
+        Tsai (2024), section 2.4, has it).
         """
-        gamma = {"sigmoid": 0.25, "softmax": 0.5}
+        gamma = {"sigmoid": 0.25, "softmax": 0.5, "product": 2.0}
         out = np.ones(self.n)
         for s in self.segments:
             out[s.start : s.stop] = gamma.get(s.name, 1.0)
@@ -233,7 +255,7 @@ class Activation:
 
         code 0: max(z, 0) + param min(z, 0); 1: tanh; 2: sigmoid.
 
-        Raises: ValueError for softmax and max-pool blocks.
+        Raises: ValueError for blockwise maps.
         """
         self._require_componentwise("kernel_codes")
         code, param = np.zeros(self.n, dtype=np.int8), np.zeros(self.n)
@@ -278,7 +300,9 @@ def _resolve(spec: str | tuple[tuple[str, int], ...], n: int) -> Activation:
         if size < 1 and not isinstance(spec, str):
             raise ValueError(f"the size of activation segment {name!r} must be positive, got {size}")
         size = int(size)
-        block = size if base in BLOCKWISE else 1
+        if base == "product" and size % 2:
+            raise ValueError(f"a product segment holds pairs of factors: its size must be even, got {size}")
+        block = 2 if base == "product" else size if base in BLOCKWISE else 1
         last = segments[-1] if segments else None
         if last and (last.name, last.slope, last.block) == (base, slope, block):
             segments[-1] = Segment(base, slope, last.start, at + size, block)  # equal neighbours run as one batch
@@ -295,7 +319,7 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
 
     Args:
         activation: one of "relu", "leaky_relu", "leaky_relu(slope)", "tanh", "sigmoid", "identity", "softmax",
-            "max_pool"; or (name, size) pairs whose sizes add up to n; or an `Activation`, returned as it is.
+            "max_pool", "product" (pairs of states); or (name, size) pairs whose sizes add up to n; or an `Activation`, returned as it is.
         n: number of states.
     Returns: the map.
     Raises: ValueError for an unknown name, a slope outside [0, 1] or sizes that do not add up to n;

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-PIECEWISE_LINEAR, SMOOTH, BLOCKS = ("relu", "leaky_relu", "identity"), ("tanh", "sigmoid"), ("softmax", "max_pool")
+PIECEWISE_LINEAR, SMOOTH, BLOCKS = ("relu", "leaky_relu", "identity"), ("tanh", "sigmoid"), ("softmax", "max_pool", "product")
 BOX_METHODS = ("norm", "box", "comparison", "metzler")
 METHODS = (*BOX_METHODS, "interval", "dual", "lp")
 RELAXATIONS = ("displayed", "theorem7", "triangle")
@@ -99,6 +99,8 @@ def segments(value: Any, n: int) -> tuple:
             raise Malformed(f"{name} has no slope {slope!r}: it must be between 0 and 1")
         if block < 1 or (stop - start) % block or (name not in BLOCKS and block != 1):
             raise Malformed(f"blocks of size {block} do not divide {stop - start} states of {name}")
+        if name == "product" and block != 2:
+            raise Malformed(f"a product has blocks of 2 states, got {block}")
         at = stop
     if at != n:
         raise Malformed(f"segments must cover every state once: they end at {at} of {n}")

@@ -14,7 +14,7 @@ from implicit_models.robustness.certificate_fields import BLOCKS, PIECEWISE_LINE
 
 EPS = float(np.finfo(np.float64).eps)
 Segment = tuple[str, float, int, int, int]
-LIPSCHITZ = {"sigmoid": 0.25, "softmax": 0.5}
+LIPSCHITZ = {"sigmoid": 0.25, "softmax": 0.5, "product": 2.0}
 
 
 def share(k: int) -> float:
@@ -57,7 +57,7 @@ def blocks(segments: Sequence[Segment], n: int) -> np.ndarray:
 
 
 def coupled(segments: Sequence[Segment], n: int) -> np.ndarray:
-    """(n,) whether a state belongs to a softmax or max-pool block."""
+    """(n,) whether a state belongs to a blockwise map."""
     out = np.zeros(n, dtype=bool)
     for name, _, start, stop, _ in segments:
         out[start:stop] = name in BLOCKS
@@ -94,6 +94,13 @@ def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[
                 top = np.zeros_like(z).reshape(len(z), -1, size)
                 top[:, :, 0] = z.reshape(len(z), -1, size).max(axis=2)
                 out[:, start:stop] = top.reshape(len(z), -1)
+        elif name == "product":
+            a, b = (np.clip(z, -1.0, 1.0).reshape(len(z), -1, size) for z in (a, b))
+            ends = np.stack([x[:, :, 0] * y[:, :, 1] for x in (a, b) for y in (a, b)])
+            for out, value, sign in ((low, ends.min(axis=0), -1), (high, ends.max(axis=0), 1)):
+                whole = np.zeros_like(a)
+                whole[:, :, 0] = np.nextafter(value, sign * np.inf)
+                out[:, start:stop] = whole.reshape(len(a), -1)
         elif name == "softmax":
             for out, own, other, sign in ((low, a, b, -1), (high, b, a, 1)):
                 own, other = (z.reshape(len(z), -1, size) for z in (own, other))
@@ -117,7 +124,7 @@ def infimum(
 ) -> np.ndarray:
     """Lower bound of min { mu phi(z) - lam z : zl <= z <= zh } of every unit, for each mu within its error; (K, n).
 
-    The states of softmax and max-pool blocks are anything between xl and xh.
+    The states of blockwise maps are anything between xl and xh.
     """
     out = np.full_like(mu, np.nan)
     for name, slope, start, stop, _ in segments:

@@ -10,6 +10,7 @@ Source: Tsai (2024), Remark 3, Theorems 2 and 3, section 2.5.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,8 +30,12 @@ class Level:
     states: Tensor
     act: Activation
     read: Tensor  # (k, n) CSR
-    feed: Tensor  # (n, k) CSR, the transpose, for the adjoint
     diagonal: Tensor | None  # (k,) A_ii, None when all are 0
+
+    @cached_property
+    def feed(self) -> Tensor:
+        """(n, k) CSR, the transpose of `read`; only the adjoint needs it."""
+        return csr_tensor(sp.csr_array(scipy_csr(self.read).T), self.read.dtype, self.read.device)
 
 
 @dataclass(frozen=True)
@@ -81,13 +86,12 @@ def triangular_plan(A: Tensor, act: Activation) -> TriangularPlan | None:
     out = []
     order = np.argsort(level, kind="stable")
     for states in np.split(order, np.cumsum(np.bincount(level))[:-1]) if act.n else []:
-        read, d = off[states], diagonal[states]
+        d = diagonal[states]
         out.append(
             Level(
                 torch.from_numpy(states).to(A.device),
                 act.restrict(states),
-                csr_tensor(read, A.dtype, A.device),
-                csr_tensor(sp.csr_array(read.T), A.dtype, A.device),
+                csr_tensor(off[states], A.dtype, A.device),
                 torch.from_numpy(d).to(A) if d.any() else None,
             )
         )

@@ -3,9 +3,12 @@
     cascade     y = g(f(u))            A = [A_g, B_g C_f; 0, A_f], states of g first
     parallel    y = (f(u_1), g(u_2))   A = [A_g, 0; 0, A_f]; one input for both if asked for
     add         y = f(u) + g(u)
+    multiply    y = f(u) g(u)          entrywise, for bounded outputs; states of the map "product" come first
+    feedback    y = f(u + g(y))        A is full: the gains of the parts decide
 
-A is block triangular, so that lambda_PF of the whole is the largest of the parts', and the whole is well-posed when the parts are. A
-feed-forward network has a strictly upper triangular A: substitution solves it, which is its forward pass.
+In the first four A is block triangular, so that lambda_PF of the whole is the largest of the parts', and the whole is well-posed when the
+parts are. Every interconnection leaves the certificate made of its parts' in `model.proof` (`compose_certificate`); `model.certificate()`
+looks for one anew. A feed-forward network has a strictly upper triangular A: substitution solves it, which is its forward pass.
 
 Source: Tsai thesis (2024), section 2.4 (composition rules), section 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +25,15 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from implicit_models.compose_network import Assembly, Value, assemble, differing_node, implicit_value, sum_value
-from implicit_models.matrices import csr_tensor
+from implicit_models.activations import Activation
+from implicit_models.compose_certificate import gain, loop_proof, triangular_proof
+from implicit_models.compose_network import assemble, differing_node, implicit_value
+from implicit_models.compose_values import Assembly, Value, product_value, sum_value
+from implicit_models.matrices import csr_tensor, scipy_csr
 from implicit_models.model import ImplicitModel, checked_size
+from implicit_models.wellposed import Certificate
 
-__all__ = ["add", "cascade", "from_network", "parallel"]
+__all__ = ["add", "cascade", "feedback", "from_network", "multiply", "parallel"]
 
 _TOL = 1e-10  # of the comparison with the network in float64, relative to outputs of size 1 and more
 _SAMPLES = 8
@@ -38,10 +46,11 @@ def from_network(network: nn.Module, input_shape: int | tuple[int, ...] | None =
     are b and d. Linear maps that follow each other are multiplied. The outputs are compared with the network's on random inputs, in float64.
 
     Args:
-        network: Linear, ReLU, LeakyReLU, Tanh, Sigmoid, Flatten, Dropout, Identity and implicit models, nested in any module whose forward
-            torch.fx traces; sums of branches.
+        network: modules of `compose_network.MODULES` (linear maps, convolutions, pooling, batch normalisation, ReLU, leaky ReLU, tanh, sigmoid,
+            softmax, dropout, vanilla recurrent networks, implicit models), nested in any module whose forward torch.fx traces, with sums,
+            rearrangements, and products of bounded tensors.
         input_shape: features of a sample, or its shape without the batch, such as (1, 28, 28), flattened row by row; None reads it from the
-            first linear layer.
+            first layer, if that is linear.
         dtype: of the matrices; the network's own if None.
         settings: of the solver, see `ImplicitModel.from_matrices`.
     Returns: model with CSR buffers A (n, n), B (n, p), C (q, n), D (q, p) or None without a path past all activations; b (n,), d (q,).
@@ -168,6 +177,82 @@ def _inputs(f: ImplicitModel, g: ImplicitModel, shared: bool) -> tuple[Assembly,
     return assembly, (whole.map(take[0], None, (p,)), whole.map(take[1], None, (r,)))
 
 
-def _finish(assembly: Assembly, value: Value, f: ImplicitModel, g: ImplicitModel, settings: dict[str, Any]) -> ImplicitModel:
-    dense = all(M is None or M.layout is torch.strided for m in (f, g) for M in (m.A, m.B, m.C, m.D))
-    return _model(*assembly.matrices(value), f.A.dtype, dense=dense, settings=settings)
+def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
+    """The model u -> f(u) g(u), entrywise, of parts with bounded outputs.
+
+    Mathematics: |f_k| <= c_k and |g_k| <= e_k for every input, read off the maps and matrices, give new states
+    phi(f_k / c_k, g_k / e_k) of the map "product", weighted c_k e_k. With constants L_f, L_g of the parts in the infinity norm,
+    |y_k(u) - y_k(v)| <= (e_k L_f,k + c_k L_g,k) max|u - v|, kept in `model.lipschitz` (q,).
+
+    Args: as `add`.
+    Raises: ValueError naming the factor without a bound (a skip D, or a read-out of ReLU states that an input drives, has none).
+    Source: Tsai thesis (2024), section 2.4, multiplicative connections (constant max{c_2 gamma_1, c_1 gamma_2} in the l1 norm of (f, g)).
+    """
+    f, g = _parts(f, g)
+    if f.out_features != g.out_features:
+        raise ValueError(f"f has {f.out_features} outputs, g has {g.out_features}: they cannot be multiplied")
+    assembly, (u, v) = _inputs(f, g, True)
+    one, two = implicit_value(assembly, f, u), implicit_value(assembly, g, v)
+    value = product_value(assembly, one, two)
+    own = Certificate("pf", 1.0, np.ones(assembly.n - f.n_states - g.n_states), 0.0)
+    model = _finish(assembly, value, f, g, settings, first=own)
+    reach = [assembly.reach(v) for v in (one, two)]
+    model.lipschitz = reach[1] * gain(f).sum(axis=1) + reach[0] * gain(g).sum(axis=1)
+    return model
+
+
+def feedback(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
+    """The loop y = f(u + g(y)).
+
+    Mathematics: with v = u + g(y), M = (I - D_g D_f)^-1 and x = (x_f, x_g),
+    v = M (u + D_g C_f x_f + C_g x_g + D_g d_f + d_g), y = C_f x_f + D_f v + d_f, x_f = phi_f(A_f x_f + B_f v + b_f),
+    x_g = phi_g(A_g x_g + B_g y + b_g). Well-posed parts do not make a well-posed loop; lambda_PF(S_g S_f) < 1 for their gains does, and
+    `model.proof` says so or is of kind "none".
+
+    Args: f: p -> q. g: q -> p; models, or networks that `from_network` reads. settings: of the solver.
+    Raises: ValueError for sizes that do not fit, or where the direct paths make a loop without a solution (I - D_g D_f singular).
+    Source: Tsai thesis (2024), section 2.4; Zhou, Doyle and Glover (1996) for the algebra of loops.
+    """
+    f, g = _parts(f, g)
+    if f.out_features != g.in_features or g.out_features != f.in_features:
+        raise ValueError(f"f maps {f.in_features} to {f.out_features}, g maps {g.in_features} to {g.out_features}: the loop does not close")
+    Af, Bf, Cf, Df, bf, df = _arrays(f)
+    Ag, Bg, Cg, Dg, bg, dg = _arrays(g)
+    loop = np.eye(f.in_features) - (Dg @ Df).toarray()
+    if not np.linalg.cond(loop) < 1 / (len(loop) * np.finfo(float).eps):
+        raise ValueError(f"the direct paths D_g D_f close a loop without a unique solution: cond(I - D_g D_f) = {np.linalg.cond(loop):.3g}")
+    M = sp.csr_array(np.linalg.inv(loop))
+    Vx, Vu, v0 = M @ sp.hstack([Dg @ Cf, Cg], format="csr"), M, M @ (Dg @ df + dg)
+    Yx = Df @ Vx + sp.hstack([Cf, sp.csr_array((f.out_features, g.n_states))], format="csr")
+    Yu, y0 = Df @ Vu, Df @ v0 + df
+    A = sp.block_diag([Af, Ag], format="csr") + sp.vstack([Bf @ Vx, Bg @ Yx], format="csr")
+    B = sp.vstack([Bf @ Vu, Bg @ Yu], format="csr")
+    b = np.concatenate([Bf @ v0 + bf, Bg @ y0 + bg])
+    joined = Activation([*f.activation.segments, *(replace(s, start=s.start + f.n_states, stop=s.stop + f.n_states) for s in g.activation.segments)])
+    matrices = [sp.csr_array(X) for X in (A, B, Yx, Yu)]
+    model = _model(*matrices, b, y0, joined, f.A.dtype, dense=_all_dense(f, g), settings=settings)
+    model.proof = loop_proof(model, f, g)
+    return model
+
+
+def _arrays(m: ImplicitModel) -> tuple[Any, ...]:
+    """A, B, C, D (zeros for None), b, d in float64, the matrices as CSR."""
+    A, B, C = (scipy_csr(M).astype(np.float64) for M in (m._feedback_matrix(), m.B, m.C))
+    D = sp.csr_array((m.out_features, m.in_features)) if m.D is None else scipy_csr(m.D).astype(np.float64)
+    b, d = (np.zeros(k) if t is None else t.detach().cpu().double().numpy() for t, k in ((m.b, m.n_states), (m.d, m.out_features)))
+    return A, B, C, D, b, d
+
+
+def _all_dense(f: ImplicitModel, g: ImplicitModel) -> bool:
+    return all(M is None or M.layout is torch.strided for m in (f, g) for M in (m.A, m.B, m.C, m.D))
+
+
+def _finish(assembly: Assembly, value: Value, f: ImplicitModel, g: ImplicitModel, settings: dict[str, Any], first: Certificate | None = None) -> ImplicitModel:
+    """The composed model, with the proof made of those of (first,) g and f, in the order of its states."""
+    model = _model(*assembly.matrices(value), f.A.dtype, dense=_all_dense(f, g), settings=settings)
+    proofs = [g.certificate(), f.certificate()]
+    sizes = [g.n_states, f.n_states]
+    if first is not None:
+        proofs, sizes = [first, *proofs], [len(first.s), *sizes]
+    model.proof = triangular_proof(model, sizes, proofs)
+    return model

@@ -1,10 +1,8 @@
-"""Reading a torch network into the matrices of an implicit model: every value is affine in the states and the input.
+"""Reading a torch network into the matrices of an implicit model.
 
-    value = X x + U u + c,    x the states so far: one for each component that an activation is applied to.
-
-A linear module multiplies the value, an activation makes new states of it, a sum adds two values. What a module does is a function
-(assembly, module, value) -> value in `MODULES`; functions and methods of tensors are in `FUNCTIONS` and `METHODS`. The network is traced by
-torch.fx, so that whatever is composed of these is read, residual sums included.
+A linear module multiplies a value, an activation makes new states of it (`compose_values`). What a module does is a function
+(assembly, module, value) -> value in `MODULES`, here and in `compose_spatial` and `compose_recurrent`; functions and methods of tensors
+are in `compose_tensors`. The network is traced by torch.fx, so that whatever is composed of these is read, residual sums included.
 
 Source: Tsai thesis (2024), sections 2.4 (composition) and 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
 """
@@ -12,9 +10,7 @@ Source: Tsai thesis (2024), sections 2.4 (composition) and 2.5, (2.9), (2.10) wi
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,96 +18,11 @@ import scipy.sparse as sp
 import torch
 from torch import fx, nn
 
-from implicit_models.activations import Activation, Segment, resolve_activation
+from implicit_models import compose_recurrent, compose_spatial, compose_tensors
+from implicit_models.compose_tensors import activation, flat, softmax
+from implicit_models.compose_values import Assembly, Value, sum_value
 from implicit_models.matrices import scipy_csr
 from implicit_models.model import ImplicitModel
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """A tensor of one sample, X x + U u + c in row-major order; X (m, states so far), U (m, p), c (m,), float64."""
-
-    X: sp.csr_array
-    U: sp.csr_array
-    c: np.ndarray
-    shape: tuple[int, ...]
-
-    def map(self, W: Any, shift: np.ndarray | None, shape: tuple[int, ...]) -> Value:
-        """W value + shift."""
-        c = W @ self.c
-        return Value(sp.csr_array(W @ self.X), sp.csr_array(W @ self.U), c if shift is None else c + shift, shape)
-
-    def at(self, x: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """The value for states x (N, at least as many as X has columns) and inputs u (N, p)."""
-        return (x[:, : self.X.shape[1]] @ self.X.T + u @ self.U.T + self.c).reshape(len(u), *self.shape)
-
-
-@dataclass(eq=False)
-class Assembly:
-    """States in the order in which they are computed, with the rows of A, B, b that make them."""
-
-    p: int
-    n: int = 0
-    rows: list[tuple[sp.csr_array, sp.csr_array, np.ndarray]] = field(default_factory=list)
-    maps: list[Activation] = field(default_factory=list)
-
-    def input(self, shape: tuple[int, ...]) -> Value:
-        return Value(sp.csr_array((self.p, 0)), sp.eye_array(self.p, format="csr"), np.zeros(self.p), shape)
-
-    def states(self, pre: Value, act: Activation, feedback: sp.csr_array | None = None) -> Value:
-        """New states phi(pre + feedback x) and the value that reads them."""
-        m = act.n
-        own = sp.csr_array((m, m)) if feedback is None else feedback
-        X = sp.hstack([_wide(pre.X, self.n), own], format="csr")
-        self.rows.append((X, pre.U, pre.c))
-        self.maps.append(act)
-        self.n += m
-        select = sp.hstack([sp.csr_array((m, self.n - m)), sp.eye_array(m)], format="csr")
-        return Value(select, sp.csr_array((m, self.p)), np.zeros(m), pre.shape)
-
-    def matrices(self, value: Value) -> tuple[Any, ...]:
-        """A, B, C, D, b, d and the activation, later states first: A is block upper triangular."""
-        if not self.rows:  # an affine network: one state that stays 0, since a model has at least one
-            self.states(Value(sp.csr_array((1, 0)), sp.csr_array((1, self.p)), np.zeros(1), (1,)), resolve_activation("identity", 1))
-        sizes = [act.n for act in self.maps]
-        ends = np.cumsum(sizes)
-        order = np.concatenate([np.arange(e - m, e) for m, e in zip(sizes[::-1], ends[::-1])])
-        A = sp.csr_array(sp.vstack([_wide(X, self.n) for X, _, _ in self.rows], format="csr")[order][:, order])
-        B = sp.csr_array(sp.vstack([U for _, U, _ in self.rows], format="csr")[order])
-        b = np.concatenate([c for _, _, c in self.rows])[order]
-        C = sp.csr_array(_wide(value.X, self.n)[:, order])
-        D = value.U.copy()
-        for M in (A, B, C, D):
-            M.eliminate_zeros()
-        return A, B, C, D, b, value.c, _joined(self.maps[::-1])
-
-    def run(self, u: np.ndarray) -> np.ndarray:
-        """States (N, n) for inputs (N, p) of an assembly without feedback, in the order of computation."""
-        x = np.zeros((len(u), 0))
-        for (X, U, c), act in zip(self.rows, self.maps):
-            x = np.hstack([x, act(x @ X[:, : x.shape[1]].T + u @ U.T + c)])
-        return x
-
-
-def _wide(X: sp.csr_array, n: int) -> sp.csr_array:
-    return sp.csr_array((X.data, X.indices, X.indptr), (X.shape[0], n))
-
-
-def _joined(maps: list[Activation]) -> Activation:
-    segments, at = [], 0
-    for act in maps:
-        for s in act.segments:
-            last = segments[-1] if segments else None
-            stop = at + s.stop - s.start
-            if last and (last.name, last.slope, last.block) == (s.name, s.slope, s.block):
-                segments[-1] = replace(last, stop=stop)
-            else:
-                segments.append(Segment(s.name, s.slope, at, stop, s.block))
-            at = stop
-    return Activation(segments)
-
-
-# Modules. A rule raises TypeError or ValueError; the tracer adds where.
 
 
 def _linear(assembly: Assembly, module: nn.Linear, value: Value) -> Value:
@@ -123,25 +34,14 @@ def _linear(assembly: Assembly, module: nn.Linear, value: Value) -> Value:
     return value.map(sp.kron(sp.eye_array(rows), W, format="csr") if rows != 1 else W, shift, (*value.shape[:-1], module.out_features))
 
 
-def _flatten(assembly: Assembly, module: nn.Flatten, value: Value) -> Value:
-    return _flat(value, module.start_dim, module.end_dim)
-
-
 def _leaky(assembly: Assembly, module: nn.LeakyReLU, value: Value) -> Value:
     if not 0 <= module.negative_slope <= 1:
         raise ValueError(f"its slope {module.negative_slope} is not in [0, 1]")
-    return _activate(f"leaky_relu({module.negative_slope!r})")(assembly, module, value)
+    return activation(f"leaky_relu({module.negative_slope!r})")(assembly, value)
 
 
-def _activate(name: str) -> Callable[..., Value]:
-    def rule(assembly: Assembly, module: Any, value: Value) -> Value:
-        return assembly.states(value, resolve_activation(name, len(value.c)))
-
-    return rule
-
-
-def _same(assembly: Assembly, module: Any, value: Value) -> Value:
-    return value
+def _of_value(rule: Callable[..., Value]) -> Callable[[Assembly, Any, Value], Value]:
+    return lambda assembly, module, value: rule(assembly, value)
 
 
 def implicit_value(assembly: Assembly, module: ImplicitModel, value: Value) -> Value:
@@ -155,70 +55,29 @@ def implicit_value(assembly: Assembly, module: ImplicitModel, value: Value) -> V
     return sum_value(out, value.map(scipy_csr(module.D).astype(np.float64), None, (module.out_features,)))
 
 
-MODULES: dict[type[nn.Module], Callable[[Assembly, Any, Value], Value]] = {
-    nn.Linear: _linear,
-    nn.Flatten: _flatten,
-    nn.ReLU: _activate("relu"),
-    nn.LeakyReLU: _leaky,
-    nn.Tanh: _activate("tanh"),
-    nn.Sigmoid: _activate("sigmoid"),
-    nn.Identity: _same,
-    nn.Dropout: _same,
-    ImplicitModel: implicit_value,
-}
-
-
-def sum_value(a: Value, b: Value) -> Value:
-    """The sum of two values of one shape."""
-    if a.shape != b.shape:
-        raise ValueError(f"it adds values of shapes {a.shape} and {b.shape}")
-    n = max(a.X.shape[1], b.X.shape[1])
-    return Value(sp.csr_array(_wide(a.X, n) + _wide(b.X, n)), sp.csr_array(a.U + b.U), a.c + b.c, a.shape)
-
-
-def _flat(value: Value, start: int = 0, end: int = -1) -> Value:
-    """torch.flatten of a batch; dimension 0 is the sample."""
-    ndim = len(value.shape) + 1
-    start, end = start % ndim, end % ndim
-    if start == 0:
-        raise ValueError("it flattens the batch: start_dim must be 1 or more")
-    middle = math.prod(value.shape[start - 1 : end])
-    return replace(value, shape=(*value.shape[: start - 1], middle, *value.shape[end:]))
-
-
-def _function_add(assembly: Assembly, a: Any, b: Any) -> Value:
-    if not (isinstance(a, Value) and isinstance(b, Value)):
-        raise TypeError("only sums of two tensors that depend on the input are read")
-    return sum_value(a, b)
-
-
-def _function(name: str) -> Callable[..., Value]:
-    def rule(assembly: Assembly, value: Value, inplace: bool = False) -> Value:
-        return assembly.states(value, resolve_activation(name, len(value.c)))
-
-    return rule
-
-
-FUNCTIONS: dict[Any, Callable[..., Value]] = {
-    operator.add: _function_add,
-    operator.iadd: _function_add,
-    torch.add: _function_add,
-    torch.relu: _function("relu"),
-    nn.functional.relu: _function("relu"),
-    torch.tanh: _function("tanh"),
-    torch.sigmoid: _function("sigmoid"),
-    torch.flatten: lambda assembly, value, start_dim=0, end_dim=-1: _flat(value, start_dim, end_dim),
-}
-METHODS: dict[str, Callable[..., Value]] = {
-    "relu": _function("relu"),
-    "tanh": _function("tanh"),
-    "sigmoid": _function("sigmoid"),
-    "flatten": lambda assembly, value, start_dim=0, end_dim=-1: _flat(value, start_dim, end_dim),
-}
-
-
 def _numpy(t: torch.Tensor) -> np.ndarray:
     return t.detach().cpu().double().numpy()
+
+
+_same = _of_value(compose_tensors.same)
+MODULES: dict[type[nn.Module], Callable[..., Any]] = {
+    nn.Linear: _linear,
+    nn.Flatten: lambda assembly, module, value: flat(value, module.start_dim, module.end_dim),
+    nn.ReLU: _of_value(activation("relu")),
+    nn.LeakyReLU: _leaky,
+    nn.Tanh: _of_value(activation("tanh")),
+    nn.Sigmoid: _of_value(activation("sigmoid")),
+    nn.Softmax: lambda assembly, module, value: softmax(assembly, value, module.dim),
+    nn.Identity: _same,
+    nn.Dropout: _same,
+    nn.Dropout1d: _same,
+    nn.Dropout2d: _same,
+    ImplicitModel: implicit_value,
+    **compose_spatial.MODULES,
+    **compose_recurrent.MODULES,
+}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {**compose_tensors.FUNCTIONS, **compose_spatial.FUNCTIONS}
+METHODS: dict[str, Callable[..., Any]] = compose_tensors.METHODS
 
 
 class Tracer(fx.Tracer):
@@ -269,9 +128,23 @@ def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Valu
             if not isinstance(value, Value):
                 raise TypeError(f"{type(network).__name__} must return one tensor that depends on the input, it returns {value!r}")
             return assembly, value, traced, values
+        elif node.op == "get_attr":
+            values[node.name] = _attribute(network, node.target)
         else:
-            raise TypeError(f"{type(network).__name__} reads its attribute {node.target!r} in forward, which has no conversion")
+            raise TypeError(f"{node.op} in the forward of {type(network).__name__} has no conversion")
     raise TypeError(f"{type(network).__name__} returns nothing")
+
+
+def _attribute(network: nn.Module, path: str) -> torch.Tensor:
+    """A parameter or buffer that the forward reads by itself: a constant.
+
+    Raises: TypeError for any other attribute.
+    """
+    *modules, name = path.split(".")
+    found = getattr(network.get_submodule(".".join(modules)), name)
+    if not isinstance(found, torch.Tensor):
+        raise TypeError(f"{type(network).__name__} reads its attribute {path!r} in forward, which has no conversion")
+    return found
 
 
 def _owner(path: list, network: nn.Module) -> str:

@@ -1,0 +1,139 @@
+"""Products, feedback loops, and the certificates that compositions inherit from their parts."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from implicit_models import compose
+from implicit_models.compose_certificate import gain
+from implicit_models.layers import ImplicitModel
+
+TIGHT = {"tol": 1e-12, "max_iter": 20_000}
+
+
+def part(p, q, n, seed, *, radius=0.5, gain_of=1.0, activation="relu", skip=True):
+    """A model with lambda_PF(|A|) = radius and weights of the other matrices scaled by `gain_of`."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n, n))
+    A *= radius / np.abs(np.linalg.eigvals(np.abs(A))).max()
+    B, C, D = rng.normal(size=(n, p)) * gain_of / n, rng.normal(size=(q, n)) / n, rng.normal(size=(q, p)) * gain_of / p / 4 if skip else None
+    return ImplicitModel.from_matrices(A, B, C, D, activation, b=rng.normal(size=n), d=rng.normal(size=q), **TIGHT)
+
+
+def holds(model):
+    """Whether the proof is one: M s <= (1 - margin) s, by a dense product of ours."""
+    proof, A = model.proof, model.A.to_dense().detach().numpy() if model.A.layout is not torch.strided else model.A.detach().numpy()
+    M = model.activation.lipschitz[:, None] * np.abs(A)
+    if proof.kind != "pf":
+        single = np.bincount(model.activation.unit)[model.activation.unit] == 1
+        M[np.diag_indices(len(M))] = np.where(single, model.activation.lipschitz * np.diag(A), np.diag(M))
+    sums = M @ proof.s
+    unit = model.activation.unit
+    worst = np.array([sums[unit == unit[i]].max() for i in range(len(sums))])
+    return bool((proof.s > 0).all() and (worst <= (1 - proof.margin) * proof.s * (1 + 1e-12)).all() and proof.margin > 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["cascade", "parallel", "add", "multiply"]), st.floats(0.05, 0.99), st.floats(0.05, 0.99))
+def test_parts_prove_the_whole(seed, kind, one, two):
+    tanh = "tanh" if kind == "multiply" else "relu"
+    f = part(3, 3, 5, seed, radius=one, activation=tanh, gain_of=100.0, skip=kind != "multiply")
+    g = part(3, 3, 4, seed + 1, radius=two, activation=tanh, skip=kind != "multiply")
+    whole = getattr(compose, kind)(f, g)
+    assert whole.proof.kind == "pf" and holds(whole)
+    exact = np.abs(np.linalg.eigvals(np.abs(whole.A.detach().numpy()))).max()
+    assert exact <= whole.proof.lambda_pf * (1 + 1e-6)
+
+
+def test_a_part_without_proof_leaves_none():
+    loose = ImplicitModel.from_matrices(np.array([[0.8, 0.9], [0.9, 0.8]]), np.ones((2, 3)), np.ones((1, 2)))
+    assert compose.cascade(part(2, 3, 4, 0), loose).proof.kind == "none"
+
+
+def test_signed_and_triangular_parts():
+    metzler = ImplicitModel.from_matrices(np.array([[-3.0, 0.5], [0.5, 0.2]]), np.ones((2, 3)), np.ones((3, 2)))
+    network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    for f, g, kind in ((metzler, part(3, 2, 4, 1), "metzler"), (part(2, 3, 4, 2), metzler, "metzler"), (part(2, 3, 4, 3), network, "pf")):
+        whole = compose.cascade(f, g)
+        assert whole.proof.kind == kind and holds(whole)
+
+
+def test_multiply_is_the_product_and_its_constant_holds():
+    f, g = part(4, 3, 6, 0, activation="tanh", skip=False), part(4, 3, 5, 1, activation="sigmoid", skip=False)
+    whole = compose.multiply(f, g, **TIGHT)
+    rng = np.random.default_rng(2)
+    u, v = (torch.from_numpy(rng.normal(size=(4000, 4)) * 3) for _ in range(2))
+    v[2000:] = u[2000:] + 1e-3 * torch.from_numpy(rng.normal(size=(2000, 4)))
+    with torch.no_grad():
+        y, z = whole(u), whole(v)
+        torch.testing.assert_close(y, f(u) * g(u), rtol=1e-9, atol=1e-10)
+    ratio = ((y - z).abs() / (u - v).abs().amax(1, keepdim=True)).amax(0).numpy()
+    assert (ratio <= whole.lipschitz).all() and (ratio > 0.001 * whole.lipschitz).all()
+
+
+def test_constant_of_the_thesis():
+    """phi_1 = tanh (bound 1, slope 1) times phi_2 = 3 sigmoid (bound 3, slope 3/4): max{3, 3/4} in the l1 norm of (u_1, u_2)."""
+    select = lambda k: np.eye(2)[k : k + 1]  # noqa: E731
+    f = ImplicitModel.from_matrices(np.zeros((1, 1)), select(0), np.ones((1, 1)), activation="tanh")
+    g = ImplicitModel.from_matrices(np.zeros((1, 1)), select(1), 3 * np.ones((1, 1)), activation="sigmoid")
+    whole = compose.multiply(f, g, **TIGHT)
+    assert whole.lipschitz.tolist() == [3 * 1 + 1 * 0.75]  # infinity norm: the sum of the two
+    u, v = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 20_000, 2)) * 4)
+    with torch.no_grad():
+        change = (whole(u) - whole(v)).abs()[:, 0]
+    assert (change <= 3 * (u - v).abs().sum(1) + 1e-12).all()
+    steep = torch.tensor([[0.0, 30.0], [1e-4, 30.0]], dtype=torch.float64)
+    with torch.no_grad():
+        assert float((whole(steep[1:]) - whole(steep[:1])) / 1e-4) == pytest.approx(3, rel=1e-4)  # reached where the sigmoid is 1
+
+
+def test_products_without_bounds_are_refused():
+    bounded, free = part(3, 2, 4, 0, activation="tanh", skip=False), part(3, 2, 4, 1)
+    with pytest.raises(ValueError, match="second factor has no bound .2 of 2 entries."):
+        compose.multiply(bounded, free)
+    with pytest.raises(ValueError, match="f has 2 outputs, g has 3"):
+        compose.multiply(bounded, part(3, 3, 4, 1))
+
+
+@pytest.mark.parametrize("skips", [(True, True), (True, False), (False, False)])
+def test_feedback_closes_the_loop(skips):
+    f, g = part(3, 2, 6, 0, gain_of=0.5, skip=skips[0]), part(2, 3, 5, 1, gain_of=0.5, skip=skips[1])
+    loop = compose.feedback(f, g, **TIGHT)
+    u = torch.from_numpy(np.random.default_rng(3).normal(size=(20, 3)))
+    with torch.no_grad():
+        y = loop(u)
+        torch.testing.assert_close(y, f(u + g(y)), rtol=1e-8, atol=1e-9)
+    assert loop.proof.kind == "pf" and holds(loop) and loop.proof.lambda_pf <= 1 - loop.proof.margin + 1e-15
+    assert loop.certificate().kind == "pf"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.1, 40.0))
+def test_small_gain_decides(seed, strength):
+    f, g = part(2, 3, 4, seed, gain_of=strength), part(3, 2, 4, seed + 1, gain_of=1.0)
+    loop = compose.feedback(f, g)
+    small = np.abs(np.linalg.eigvals(gain(g) @ gain(f))).max()
+    assert bool(loop.proof) == (small < 1) or abs(small - 1) < 1e-2
+    if loop.proof:
+        assert holds(loop)
+
+
+def test_gain_bounds_the_outputs():
+    model = part(3, 2, 6, 5, radius=0.8)
+    u, v = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 5000, 3)))
+    with torch.no_grad():
+        change = (model(u) - model(v)).abs().numpy()
+    assert (change <= (u - v).abs().numpy() @ gain(model).T + 1e-9).all()
+    assert gain(part(2, 2, 1, 0, radius=0.0)).shape == (2, 2)
+
+
+def test_loops_that_cannot_close():
+    one = ImplicitModel.from_matrices(np.zeros((1, 1)), np.ones((1, 1)), np.ones((1, 1)), np.array([[2.0]]))
+    half = ImplicitModel.from_matrices(np.zeros((1, 1)), np.ones((1, 1)), np.ones((1, 1)), np.array([[0.5]]))
+    with pytest.raises(ValueError, match=r"D_g D_f close a loop without a unique solution"):
+        compose.feedback(one, half)
+    with pytest.raises(ValueError, match="f maps 3 to 2, g maps 3 to 2: the loop does not close"):
+        compose.feedback(part(3, 2, 4, 0), part(3, 2, 4, 1))

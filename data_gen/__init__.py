@@ -17,6 +17,7 @@ _HOME = {
     "fashion_mnist": "data_gen.vision",
     "mnist": "data_gen.vision",
     "digits": "data_gen.vision",
+    "cifar10": "data_gen.cifar",
     "newsgroups": "data_gen.text",
     "rolling_average": "data_gen.rolling",
     "rolling_argmax": "data_gen.rolling",

@@ -1,0 +1,121 @@
+"""All rows of one block: positions in strips, each with one Gram matrix for all of its channels.
+
+Columns and targets are centred (a bias is free) and brought to units: column j is divided by c_j, target i by t_i, and the ball
+sum_j s_j |a_ij| <= kappa s_i in original weights reads ||a'||_1 <= kappa s_i / (t_i ref) with a'_j = a_ij c_j / t_i and c_j = s_j / ref.
+Constant columns are zeros here, constant targets are left out: their rows have a bias alone.
+
+A strip is a chunk for `backends.map_chunks`: its solver reads nothing but the arrays, so that any backend gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from implicit_models.sim.backends import RunReport, chunks_of, default_workers, map_chunks
+from implicit_models.sim.budget_rows import REASONS, Budget, refit_all, solve_position
+from implicit_models.sim.chunk_store import content_key
+from implicit_models.sim.position_grams import pair_products, plan_pairs, window_columns, window_gram, window_targets
+
+STRIPS_A_WORKER = 2  # strips share the products at their seams: few of them waste little, several balance the work
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """Coefficients of a block's rows at each of K budgets, in the units of the problem.
+
+    For budget t: row (R,), column (nnz,), l1 and refit (nnz,) with pointer (R + 1,). gap, fit, fit_refit (R, K): the duality gap over 1/2 ||z||^2,
+    R^2 of the l1 and the refitted row; violation (R, K) of the ball over its radius; reason (R, K), codes of `budget_rows.REASONS`.
+    """
+
+    pointer: list[Int[np.ndarray, " R_1"]]
+    column: list[Int[np.ndarray, " nnz"]]
+    l1: list[Float[np.ndarray, " nnz"]]
+    refit: list[Float[np.ndarray, " nnz"]]
+    gap: Float[np.ndarray, "R K"]
+    fit: Float[np.ndarray, "R K"]
+    fit_refit: Float[np.ndarray, "R K"]
+    violation: Float[np.ndarray, "R K"]
+    reason: Int[np.ndarray, "R K"]
+    run: RunReport
+
+    def status(self, t: int) -> dict[str, int]:
+        """How many rows ended how."""
+        return {name: n for name, n in zip(REASONS, np.bincount(self.reason[:, t], minlength=len(REASONS)).tolist(), strict=True) if n}
+
+
+def solve_block(
+    F: Float[np.ndarray, "c m"], start: Int[np.ndarray, " cells_1"], cells: Int[np.ndarray, "P k"], Z: Float[np.ndarray, "P r m"],
+    radius: Float[np.ndarray, "P r"], budget: Budget, *, ridge: float, rtol: float, atol: float, cap: int | None,
+    backend: str, workers: int | None, resume: Any = None, progress: bool | None = None,
+) -> BlockRows:  # fmt: skip
+    """Rows of a block; `row` is position-major, p r + channel, and `column` a row of F.
+
+    Args:
+        F: columns in their units, start: first row of every cell and the end. cells: what each position reads, -1 behind.
+        Z: targets in their units, radius: of the unit ball of every row.
+        ridge: of the refit, relative to each column's squared norm. rtol, atol: of the certificate. cap: largest support of a row, or None.
+        backend, workers, resume, progress: see `backends.map_chunks`.
+    """
+    P, r = Z.shape[:2]
+    workers = workers or default_workers()
+    size = max(1, -(-P // (STRIPS_A_WORKER * workers if backend != "serial" else 1)))
+    arrays = {"F": F, "start": start, "cells": cells, "Z": Z, "radius": radius}
+    settings = (budget, float(ridge), rtol, atol, cap)
+    key = "" if resume is None else content_key(arrays, (settings, size))
+    found, run = map_chunks(
+        partial(solve_strip, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap), chunks_of(0, P, size), arrays=arrays,
+        backend=backend, workers=workers, resume=resume, key=key, progress=progress,
+    )  # fmt: skip
+    K = len(budget)
+    counts = [np.concatenate([f[f"count{t}"] for f in found]) for t in range(K)]
+    join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]  # noqa: E731
+    whole = {name: np.concatenate([f[name] for f in found]) for name in ("gap", "fit", "fit_refit", "violation", "reason")}
+    pointer = [np.concatenate([[0], np.cumsum(c)]) for c in counts]
+    return BlockRows(pointer, join("column"), join("l1"), join("refit"), run=run, **whole)
+
+
+def solve_strip(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None) -> dict[str, np.ndarray]:
+    """The rows of the positions chunk[0] .. chunk[1] - 1."""
+    F, start, Z, radius = arrays["F"], arrays["start"], arrays["Z"], arrays["radius"]
+    a, b = chunk
+    cells = arrays["cells"][a:b]
+    plan = plan_pairs(cells, start)
+    products = np.empty(plan.total)
+    pair_products(F, start, plan.cell, plan.begin, plan.end, plan.offset, products)
+    r, m, K = Z.shape[1], F.shape[1], len(budget)
+    most = max((int((start[c[c >= 0] + 1] - start[c[c >= 0]]).sum()) for c in cells), default=0)
+    square = np.empty((most, most))
+    per: dict[str, list] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}
+    for name in ("gap", "fit", "fit_refit", "violation", "reason"):
+        per[name] = []
+    for w in range(b - a):
+        columns = window_columns(cells[w], start)
+        d = len(columns)
+        G = np.ascontiguousarray(square[:d, :d])
+        window_gram(products, plan.offset, plan.begin, plan.end, start, cells[w], plan.block[w], plan.column[w], G)
+        z = Z[a + w]
+        C, zz = np.empty((r, d)), np.einsum("ij,ij->i", z, z)
+        window_targets(F, start, cells[w], z, C)
+        A, gap, violation, reason = solve_position(G, C, zz, m, budget, radius[a + w], rtol=rtol, atol=atol, cap=cap)
+        B = np.zeros_like(A)
+        refit_all(G, C, A, ridge, B)
+        safe = np.where(zz > 0, zz, 1.0)[:, None]
+        per["gap"].append(gap / (0.5 * safe))
+        per["violation"].append(violation / np.where(radius[a + w] > 0, radius[a + w], 1.0)[:, None])
+        per["reason"].append(reason)
+        for name, X in (("fit", A), ("fit_refit", B)):
+            lost = zz[:, None] - 2 * np.einsum("rkd,rd->rk", X, C) + np.einsum("rkd,rkd->rk", X @ G, X)
+            per[name].append(np.where(zz[:, None] > 0, 1 - lost / safe, 1.0))
+        for t in range(K):
+            used = A[:, t] != 0
+            per[f"count{t}"].append(used.sum(axis=1))
+            per[f"column{t}"].append(np.broadcast_to(columns, used.shape)[used].astype(np.int32))
+            per[f"l1{t}"].append(A[:, t][used])
+            per[f"refit{t}"].append(B[:, t][used])
+    return {name: np.concatenate(parts) for name, parts in per.items()}

@@ -1,0 +1,149 @@
+"""A network whose affine maps between activations are sparse rows: what `sparsify` returns.
+
+    z_l = A_l (x_k)_{k read by l} + b_l,   x_l = phi_l(z_l),   y = head(last states)
+
+A_l is CSR over the flattened blocks that l reads, side by side. Blocks that were not fitted, and the output, keep the network's own maps.
+As one implicit model it is strictly block triangular, hence well-posed whatever the weights are.
+
+Source: Tsai thesis (2024), sections 2.5 and 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from implicit_models.matrices import csr_tensor
+from implicit_models.sim.network_layers import INPUT, NetworkLayers
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz: of A.
+
+    own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the fit and on others (None
+    without any). gap: largest relative duality gap; violation: largest excess of the ball, relative, before the refit; status: rows by outcome.
+    """
+
+    block: int
+    name: str
+    rows: int
+    columns: int
+    support: float
+    nnz: int
+    own_entries: int
+    fit: float
+    held_out: float | None
+    gap: float
+    violation: float
+    status: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SparsityReport:
+    """The whole model, in three counts that must not be confused.
+
+    row_entries: non-zeros of all rows, those of blocks that were kept included; own_row_entries: of the network. numbers: different weights that
+    have to be stored (rows of their own for every position, or kernels); own_numbers: weights of the network's convolutions and linear layers
+    before the output. full_matrix: entries of [A B] of the implicit model, n (n + p). seconds: of the fit, by part.
+    """
+
+    layers: tuple[LayerReport, ...]
+    row_entries: int
+    own_row_entries: int
+    numbers: int
+    own_numbers: int
+    full_matrix: int
+    settings: Mapping[str, Any]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def sparsity(self) -> float:
+        """1 - row_entries / own_row_entries: the multiplications that are saved."""
+        return 1 - self.row_entries / self.own_row_entries
+
+    @property
+    def sparsity_of_numbers(self) -> float:
+        """1 - numbers / own_numbers: the parameters that are saved; negative where rows of their own need more."""
+        return 1 - self.numbers / self.own_numbers
+
+    @property
+    def sparsity_of_full_matrix(self) -> float:
+        """1 - row_entries / full_matrix: the papers' count for a full [A B]."""
+        return 1 - self.row_entries / self.full_matrix
+
+    @property
+    def own_sparsity_of_full_matrix(self) -> float:
+        return 1 - self.own_row_entries / self.full_matrix
+
+
+class SparseModel(nn.Module):
+    """See the module. Inputs (N, *input_shape), outputs those of the network.
+
+    Args:
+        layers: of the network. rows: block -> (A (size, sum of the sources' sizes) CSR over channel-major states, b (size,)).
+        head: (features -> outputs) weight and bias of a final linear layer fitted anew, or None. report: what was fitted.
+    """
+
+    def __init__(self, layers: NetworkLayers, rows: Mapping[int, tuple[sp.csr_array, np.ndarray]], head: tuple[np.ndarray, np.ndarray] | None, report: SparsityReport):
+        super().__init__()
+        self.layers, self.report = layers, report
+        self.network = layers.traced
+        for block, (A, b) in rows.items():
+            self.register_buffer(f"A{block}", csr_tensor(A, layers.dtype, torch.device("cpu")))
+            self.register_buffer(f"b{block}", torch.from_numpy(np.asarray(b)).to(layers.dtype))
+        for name, value in zip(("head_weight", "head_bias"), head or (None, None), strict=True):
+            self.register_buffer(name, None if value is None else torch.from_numpy(value).to(layers.dtype))
+        self.fitted = tuple(sorted(rows))
+
+    def forward(self, u: Float[Tensor, "N ..."]) -> Float[Tensor, "N q"]:
+        """Outputs of the sparse model."""
+        return self.output(self.states(u))
+
+    def states(self, u: Float[Tensor, "N ..."]) -> dict[int, Tensor]:
+        """block -> (N, *shape), and INPUT -> u.
+
+        Raises: TypeError, ValueError naming the shape or dtype that does not fit.
+        """
+        check_inputs(u, self.layers)
+        known = {INPUT: u}
+        for block in range(len(self.layers.blocks)):
+            z = self.pre_activation(block, known) if block in self.fitted else self.layers.affine(block, known)
+            known[block] = self.layers.apply(block, z)
+        return known
+
+    def pre_activation(self, block: int, known: Mapping[int, Tensor]) -> Tensor:
+        """z of a fitted block from the blocks that it reads."""
+        b = self.layers.blocks[block]
+        x = torch.cat([known[s].flatten(1) for s in sorted(b.sources)], dim=1)
+        A, shift = getattr(self, f"A{block}"), getattr(self, f"b{block}")
+        return ((A @ x.t()).t() + shift).reshape(len(x), *b.shape)
+
+    def output(self, known: Mapping[int, Tensor]) -> Tensor:
+        """Outputs from the states."""
+        if self.head_weight is None:
+            return self.layers.affine(None, known)
+        return nn.functional.linear(self.layers.features(known), self.head_weight, self.head_bias)
+
+
+def check_inputs(u: Any, layers: NetworkLayers) -> None:
+    """Raises: TypeError for anything but a floating tensor of the network's dtype, ValueError for samples of another shape."""
+    if not isinstance(u, Tensor):
+        raise TypeError(f"inputs must be a torch tensor, got {type(u).__name__}")
+    if u.dtype != layers.dtype:
+        raise TypeError(f"inputs are {u.dtype}, the network is {layers.dtype}: convert them (integers are not scaled silently)")
+    if tuple(u.shape[1:]) != layers.input_shape:
+        raise ValueError(f"samples must have shape {layers.input_shape}, got {tuple(u.shape[1:])}")
+
+
+def channel_major(cells_of_columns: Int[np.ndarray, " c"], channels: int, positions: int) -> Int[np.ndarray, " c"]:
+    """Index in (C, P) order of an index in (P, C) order."""
+    position, channel = np.divmod(cells_of_columns, channels)
+    return channel * positions + position

@@ -1,0 +1,368 @@
+"""State-driven sparsification of a trained network, layer by layer, at any size: rows by position, streamed.
+
+For every block l and position w the rows of all its channels share their columns, the states that the position may use, and solve
+
+    min_a 1/2 ||M a - z||^2   within a budget (an l1 ball, a penalty, or a number of coefficients), M and z centred,
+
+by the l1 path on one Gram matrix a position. Nothing of the size of A is ever held: one block's states, its sources' and a strip of positions.
+States are the teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what the sparse
+model itself computes, and errors do not compound unseen.
+
+Source: Tsai thesis (2024), chapter 3; SIM paper.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from implicit_models.sim.budget_rows import Budget
+from implicit_models.sim.layer_scales import SCALES, layer_scales
+from implicit_models.sim.network_layers import INPUT, NetworkLayers, _union, read_layers
+from implicit_models.sim.position_rows import BlockRows, solve_block
+from implicit_models.sim.sparse_model import LayerReport, SparseModel, SparsityReport, channel_major, check_inputs
+
+BATCH = 200  # samples of a forward pass of the network
+SUPPORTS = ("receptive", "before")
+LARGEST_GRAM = 12_000  # columns of a position beyond which its Gram matrix is refused
+Support = str | Callable[[NetworkLayers, int], Mapping[int, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """Checked arguments that every block needs."""
+
+    layers: NetworkLayers
+    support: Support
+    scale: str
+    budget: Budget
+    refit: bool
+    ridge: float
+    rtol: float
+    atol: float
+    cap: int | None
+    backend: str
+    workers: int | None
+    resume: Path | None
+    progress: bool | None
+
+
+def sparsify(
+    network: nn.Module,
+    data: Float[Tensor, "m ..."],
+    *,
+    budget: Budget,
+    support: Support = "receptive",
+    scale: str = "std",
+    states: str = "student",
+    refit: bool = True,
+    head: bool = True,
+    held_out: Float[Tensor, "k ..."] | None = None,
+    ridge: float = 1e-3,
+    rtol: float = 1e-9,
+    atol: float = 1e-9,
+    cap: int | None = None,
+    backend: str = "threads",
+    workers: int | None = None,
+    resume: str | Path | None = None,
+    progress: bool | None = None,
+) -> SparseModel | list[SparseModel]:
+    """A sparse model of a trained network, or one for each value of the budget.
+
+    Args:
+        network: in evaluation mode; see `network_layers.read_layers` for what it may be made of. It is copied.
+        data: (m, *input_shape) samples of the fit, of the network's dtype.
+        budget: `budget_rows.kappa`, `lam` or `keep`, of one value or several.
+        support: columns that a position may use: "receptive", what the network reads there; "before", every block before and the input; or a
+            function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that read the input alone are kept as they are.
+        scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
+        states: "teacher", one path for all values of the budget, or "student", one run for each.
+        refit: least squares on the selected support; else the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
+        head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's features.
+        held_out: other samples, for the share of variance explained on them.
+        rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
+        cap: largest support of a row; a row that would pass it has status "saturated".
+        backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on there.
+    Returns: `SparseModel`, its `report` filled; a list where the budget has several values.
+    Raises: TypeError, ValueError naming the argument; what `read_layers` raises.
+    Source: Tsai thesis (2024), section 3.3, Table 3.1.
+    """
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be kappa(...), lam(...) or keep(...), got {budget!r}")
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+    if states not in ("teacher", "student"):
+        raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
+    if not callable(support) and support not in SUPPORTS:
+        raise ValueError(f"support must be one of {', '.join(SUPPORTS)} or a function, got {support!r}")
+    if not isinstance(data, Tensor):
+        raise TypeError(f"data must be a torch tensor, got {type(data).__name__}")
+    if not ridge >= 0:
+        raise ValueError(f"ridge must not be negative, got {ridge}")
+    layers = read_layers(network, tuple(data.shape[1:]))
+    for u in (data, held_out):
+        if u is not None:
+            check_inputs(u, layers)
+            if not bool(torch.isfinite(u).all()):
+                raise ValueError(f"sample {int((~torch.isfinite(u.flatten(1)).all(1)).nonzero()[0])} has values that are not finite")
+    if len(data) < 2:
+        raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
+    folder = None if resume is None else Path(resume)
+    setup = _Setup(layers, support, scale, budget, refit, float(ridge), rtol, atol, cap, backend, workers, folder, progress)
+    with torch.no_grad():
+        if states == "teacher" or len(budget) == 1:
+            models = _run(setup, data, held_out, student=states == "student", head=head)
+        else:
+            models = []
+            for t, value in enumerate(budget.values):
+                each = _Setup(**{**vars(setup), "budget": Budget(budget.kind, (value,)), "resume": None if folder is None else folder / f"value-{t}"})
+                models += _run(each, data, held_out, student=True, head=head)
+    return models if len(budget) > 1 else models[0]
+
+
+def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool, head: bool) -> list[SparseModel]:
+    """All blocks in order. Only blocks that a later one still reads are held."""
+    layers, K = setup.layers, len(setup.budget)
+    scales = layer_scales(layers, setup.scale)
+    seconds = {"network": 0.0, "rows": 0.0, "states": 0.0}
+    u = data if held_out is None else torch.cat([data, held_out])
+    m = len(data)
+    teacher: dict[int, Tensor] = {INPUT: u}
+    own: dict[int, Tensor] = {INPUT: u} if student else teacher
+    rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
+    reports: list[list[LayerReport]] = [[] for _ in range(K)]
+    last = _last_readers(layers, setup.support)
+    for block, b in enumerate(layers.blocks):
+        begin = time.perf_counter()
+        z = _batched(lambda part, block=block: layers.affine(block, part), teacher)
+        seconds["network"] += time.perf_counter() - begin
+        sources = _sources(layers, block, setup.support)
+        if b.derived or not any(s != INPUT for s in sources):
+            teacher[block] = layers.apply(block, z)
+            if student:
+                own[block] = layers.apply(block, _batched(lambda part, block=block: layers.affine(block, part), own))
+        else:
+            begin = time.perf_counter()
+            problem = _problem(layers, block, sources, own, z, m, scales)
+            found = solve_block(
+                *problem.arrays, setup.budget, ridge=setup.ridge, rtol=setup.rtol, atol=setup.atol, cap=setup.cap, backend=setup.backend,
+                workers=setup.workers, resume=None if setup.resume is None else setup.resume / f"block-{block}", progress=setup.progress,
+            )  # fmt: skip
+            seconds["rows"] += time.perf_counter() - begin
+            begin = time.perf_counter()
+            for t in range(K):
+                A, shift = problem.matrix(found, t, refit=setup.refit)
+                rows[t][block] = (A, shift)
+                explained = None if held_out is None else _explained(A, shift, [own[s][m:] for s in sorted(sources)], z[m:], b.shape)
+                reports[t].append(_layer_report(block, b, problem, found, t, A, explained, layers, setup.refit))
+            teacher[block] = layers.apply(block, z)
+            if student:
+                own[block] = layers.apply(block, _sparse(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))
+            seconds["states"] += time.perf_counter() - begin
+        for done in [k for k in teacher if last.get(k, -1) <= block]:
+            teacher.pop(done)
+            own.pop(done, None)
+    outputs = _batched(lambda part: layers.affine(None, part), teacher)
+    models = []
+    for t in range(K):
+        model = SparseModel(layers, rows[t], None, _report(layers, rows[t], reports[t], setup, t, student, seconds))
+        if head:
+            weight, bias = _head(_batched(model.layers.features, own) if student else _features(model, data), outputs[:m])
+            model = SparseModel(layers, rows[t], (weight, bias), model.report)
+        models.append(model.eval())
+    return models
+
+
+def _sources(layers: NetworkLayers, block: int, support: Support) -> dict[int, np.ndarray]:
+    """Block -> (P, k) positions that each position may use."""
+    b = layers.blocks[block]
+    if support == "receptive":
+        return dict(b.sources)
+    if support == "before":
+        every = [INPUT, *range(block)]
+        if set(b.sources) == {INPUT}:
+            return dict(b.sources)
+        return {k: np.tile(np.arange(math.prod(layers.shape_of(k)[1:])), (b.positions, 1)) for k in every}
+    found = {int(k): np.asarray(v) for k, v in support(layers, block).items()}
+    for k, index in found.items():
+        places = math.prod(layers.shape_of(k)[1:]) if INPUT <= k < block else 0
+        if index.ndim != 2 or len(index) != b.positions or not np.issubdtype(index.dtype, np.integer) or index.max(initial=-1) >= places or index.min(initial=0) < -1:
+            raise ValueError(f"support of block {block}: source {k} must be an earlier block (or {INPUT}) with positions ({b.positions}, k) below {places}, got shape {index.shape}")
+    return found
+
+
+def _last_readers(layers: NetworkLayers, support: Support) -> dict[int, int]:
+    """The last block that reads each block (the number of blocks for the output)."""
+    last: dict[int, int] = {}
+    for block in range(len(layers.blocks)):
+        for k in {**layers.blocks[block].sources, **_sources_of(layers, block, support)}:
+            last[k] = block
+    for k in layers.output.reads:
+        last[k] = len(layers.blocks)
+    return last
+
+
+def _sources_of(layers: NetworkLayers, block: int, support: Support) -> dict[int, Any]:
+    if support == "before":
+        return dict.fromkeys([INPUT, *range(block)])
+    return _sources(layers, block, support)
+
+
+def _batched(function: Callable[[dict[int, Tensor]], Tensor], known: Mapping[int, Tensor]) -> Tensor:
+    """A function of the states, over batches of samples."""
+    n = len(next(iter(known.values())))
+    parts = [function({k: v[at : at + BATCH] for k, v in known.items()}) for at in range(0, n, BATCH)]
+    return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The rows of one block: what `solve_block` reads, and the way back to the network's units."""
+
+    arrays: tuple[np.ndarray, ...]
+    unit: np.ndarray  # (columns,) c_j
+    target: np.ndarray  # (P, r) t_i
+    mean_x: np.ndarray
+    mean_z: np.ndarray
+    place: np.ndarray  # (columns,) column of A
+    columns: int
+    shape: tuple[int, ...]
+    width: int
+
+    def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
+        """A over channel-major states and rows, and b."""
+        values = (found.refit if refit else found.l1)[t]
+        pointer, column = found.pointer[t], found.column[t]
+        R = len(pointer) - 1
+        P, r = self.target.shape
+        scaled = values * np.repeat(self.target.reshape(-1), np.diff(pointer)) / self.unit[column]
+        shift = self.mean_z.reshape(-1) - np.bincount(np.repeat(np.arange(R), np.diff(pointer)), scaled * self.mean_x[column], minlength=R)
+        A = sp.csr_array((scaled, self.place[column], pointer), (R, self.width))
+        order = np.argsort(channel_major(np.arange(R), r, P))
+        A = sp.csr_array(A[order])
+        A.sum_duplicates()
+        return A, shift[order]
+
+
+def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int, scales: list[np.ndarray] | None) -> _Problem:
+    b = layers.blocks[block]
+    parts, start, cells, place, unit_parts = [], [np.zeros(1, np.int64)], [], [], []
+    cell, row, width = 0, 0, 0
+    for k in sorted(sources):
+        channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
+        # positions before channels: the columns of a cell lie side by side
+        parts.append(own[k][:m].reshape(m, channels, positions).permute(2, 1, 0).reshape(positions * channels, m).to(torch.float64).numpy())
+        start.append(row + channels * np.arange(1, positions + 1))
+        cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
+        place.append(width + channel_major(np.arange(positions * channels), channels, positions))
+        if scales is not None:
+            unit_parts.append(np.ones(positions * channels) if k == INPUT else scales[k].reshape(channels, positions).T.reshape(-1))
+        cell, row, width = cell + positions, row + channels * positions, width + channels * positions
+    F = np.concatenate(parts)
+    del parts
+    used = _union(np.hstack(cells))
+    d = int((used >= 0).sum(axis=1).max(initial=0)) and max(
+        int((np.diff(np.concatenate(start))[c[c >= 0]]).sum()) for c in used[:: max(1, len(used) // 64)]
+    )
+    if d > LARGEST_GRAM:
+        raise ValueError(
+            f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
+            "give support='receptive' or a function that narrows it"
+        )
+    mean_x = F.mean(axis=1)
+    F -= mean_x[:, None]
+    deviation = np.sqrt(np.einsum("ij,ij->i", F, F) / m)
+    Z = z[:m].reshape(m, b.channels, b.positions).permute(2, 1, 0).to(torch.float64).numpy()
+    mean_z = Z.mean(axis=2)
+    Z = Z - mean_z[:, :, None]
+    target = np.sqrt(np.einsum("prm,prm->pr", Z, Z) / m)
+    target = np.where(target > 1e-12 * np.maximum(np.abs(mean_z), 1e-300), target, 0.0)
+    live = deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)
+    if scales is None:
+        unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
+    else:
+        s = np.concatenate(unit_parts)
+        row_scale = scales[block].reshape(b.channels, b.positions).T
+        # the reference makes the median live column of variance 1 in its unit
+        reference = float(np.exp(np.median(np.log(s[live]) - np.log(deviation[live])))) if live.any() else 1.0
+        unit = s / reference
+        radius = row_scale / reference / np.where(target > 0, target, 1.0)
+    F[live] /= unit[live, None]
+    F[~live] = 0.0
+    Z = np.where(target[:, :, None] > 0, Z / np.where(target > 0, target, 1.0)[:, :, None], 0.0)
+    arrays = (F, np.concatenate(start), used, np.ascontiguousarray(Z), np.ascontiguousarray(radius))
+    return _Problem(arrays, unit, target, mean_x, mean_z, np.concatenate(place), d, b.shape, width)
+
+
+def _sparse(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+    """z of a fitted block, over batches."""
+    from implicit_models.matrices import csr_tensor
+
+    dtype = known[0].dtype
+    M, b = csr_tensor(A, dtype, torch.device("cpu")), torch.from_numpy(shift).to(dtype)
+    n, out = len(known[0]), []
+    for at in range(0, n, BATCH):
+        x = torch.cat([k[at : at + BATCH].flatten(1) for k in known], dim=1)
+        out.append(((M @ x.t()).t() + b).reshape(len(x), *shape))
+    return torch.cat(out)
+
+
+def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tensor, shape: tuple[int, ...]) -> float:
+    """Share of the variance of z that the rows explain, over all of them."""
+    lost = (_sparse(A, shift, known, shape) - z).double()
+    spread = (z - z.mean(0)).double()
+    return float(1 - (lost * lost).sum() / (spread * spread).sum())
+
+
+def _layer_report(block, b, problem: _Problem, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, layers: NetworkLayers, refit: bool) -> LayerReport:
+    fit = (found.fit_refit if refit else found.fit)[:, t]
+    weight = problem.target.reshape(-1) ** 2
+    gap = found.gap[:, t]
+    return LayerReport(
+        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz), layers.entries(block),
+        float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0, explained, float(np.nanmax(gap, initial=0.0)),
+        float(found.violation[:, t].max(initial=0.0)), found.status(t),
+    )  # fmt: skip
+
+
+def _report(layers: NetworkLayers, rows: Mapping[int, Any], reports: list[LayerReport], setup: _Setup, t: int, student: bool, seconds: Mapping[str, float]) -> SparsityReport:
+    kept = [i for i, b in enumerate(layers.blocks) if i not in rows and not b.derived]
+    kept_entries = sum(layers.entries(i) for i in kept)
+    nnz = sum(r.nnz for r in reports)
+    p = math.prod(layers.input_shape)
+    weights = [w.numel() for m in layers.traced.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Linear)) for w in (m.weight,)]
+    output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
+    if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
+        weights.remove(layers.traced.get_submodule(output.target).weight.numel())
+    settings = {"support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
+                "states": "student" if student else "teacher", "refit": setup.refit}  # fmt: skip
+    return SparsityReport(
+        tuple(reports), nnz + kept_entries, sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived), nnz + kept_entries, sum(weights),
+        layers.n_states * (layers.n_states + p), settings, dict(seconds),
+    )  # fmt: skip
+
+
+def _features(model: SparseModel, u: Tensor) -> Tensor:
+    return torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)])
+
+
+def _head(features: Tensor, outputs: Tensor, ridge: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's variance."""
+    X, Y = features[: len(outputs)].double().numpy(), outputs.double().numpy()
+    mean, target = X.mean(0), Y.mean(0)
+    X = X - mean
+    G = X.T @ X
+    square = np.diag(G)
+    G = G + np.diag(np.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
+    W = np.linalg.solve(G, X.T @ (Y - target)).T
+    return W, target - W @ mean

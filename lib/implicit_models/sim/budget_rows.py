@@ -97,7 +97,10 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
 
 @njit(**OPTIONS)
 def refit(G, c, a, ridge, out):
-    """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay zero."""
+    """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay zero.
+
+    Returns 2 c'b - b'G b, what b explains of z'z: c'b + ridge sum_j G_jj b_j^2 at this optimum.
+    """
     d = c.shape[0]
     n = 0
     for j in range(d):
@@ -136,13 +139,41 @@ def refit(G, c, a, ridge, out):
         for h in range(i + 1, k):
             v -= L[h, i] * out[S[h]]
         out[S[i]] = v / L[i, i]
+    explained = 0.0
+    for i in range(k):
+        j = S[i]
+        explained += c[j] * out[j] + ridge * G[j, j] * out[j] * out[j]
+    return explained
 
 
 @njit(**OPTIONS)
-def refit_all(G, C, A, ridge, B):
+def refit_all(G, C, A, ridge, B, explained):
+    """`refit` of every row and budget; explained (r, K)."""
     for i in range(A.shape[0]):
         for t in range(A.shape[1]):
-            refit(G, C[i], A[i, t], ridge, B[i, t])
+            explained[i, t] = refit(G, C[i], A[i, t], ridge, B[i, t])
+
+
+@njit(**OPTIONS)
+def explained_by(G, C, A, explained):
+    """2 c'a - a'G a of sparse rows, (r, K)."""
+    r, K, d = A.shape
+    S = np.empty(d, np.int64)
+    for i in range(r):
+        for t in range(K):
+            n = 0
+            for j in range(d):
+                if A[i, t, j] != 0.0:
+                    S[n] = j
+                    n += 1
+            total = 0.0
+            for h in range(n):
+                j = S[h]
+                row = 0.0
+                for g in range(n):
+                    row += G[j, S[g]] * A[i, t, S[g]]
+                total += A[i, t, j] * (2.0 * C[i, j] - row)
+            explained[i, t] = total
 
 
 def solve_position(

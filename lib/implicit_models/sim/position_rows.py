@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from implicit_models.sim.backends import RunReport, chunks_of, default_workers, map_chunks
-from implicit_models.sim.budget_rows import REASONS, Budget, refit_all, solve_position
+from implicit_models.sim.budget_rows import REASONS, Budget, explained_by, refit_all, solve_position
 from implicit_models.sim.chunk_store import content_key
 from implicit_models.sim.position_grams import pair_products, plan_pairs, window_columns, window_gram, window_targets
 
@@ -97,25 +97,25 @@ def solve_strip(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, bud
     for w in range(b - a):
         columns = window_columns(cells[w], start)
         d = len(columns)
-        G = np.ascontiguousarray(square[:d, :d])
+        G = square if d == most else np.empty((d, d))
         window_gram(products, plan.offset, plan.begin, plan.end, start, cells[w], plan.block[w], plan.column[w], G)
         z = Z[a + w]
         C, zz = np.empty((r, d)), np.einsum("ij,ij->i", z, z)
         window_targets(F, start, cells[w], z, C)
         A, gap, violation, reason = solve_position(G, C, zz, m, budget, radius[a + w], rtol=rtol, atol=atol, cap=cap)
-        B = np.zeros_like(A)
-        refit_all(G, C, A, ridge, B)
+        B, seen, seen_refit = np.zeros_like(A), np.empty((r, K)), np.empty((r, K))
+        explained_by(G, C, A, seen)
+        refit_all(G, C, A, ridge, B, seen_refit)
         safe = np.where(zz > 0, zz, 1.0)[:, None]
         per["gap"].append(gap / (0.5 * safe))
         per["violation"].append(violation / np.where(radius[a + w] > 0, radius[a + w], 1.0)[:, None])
         per["reason"].append(reason)
-        for name, X in (("fit", A), ("fit_refit", B)):
-            lost = zz[:, None] - 2 * np.einsum("rkd,rd->rk", X, C) + np.einsum("rkd,rkd->rk", X @ G, X)
-            per[name].append(np.where(zz[:, None] > 0, 1 - lost / safe, 1.0))
+        for name, share in (("fit", seen), ("fit_refit", seen_refit)):
+            per[name].append(np.where(zz[:, None] > 0, share / safe, 1.0))
         for t in range(K):
-            used = A[:, t] != 0
-            per[f"count{t}"].append(used.sum(axis=1))
-            per[f"column{t}"].append(np.broadcast_to(columns, used.shape)[used].astype(np.int32))
-            per[f"l1{t}"].append(A[:, t][used])
-            per[f"refit{t}"].append(B[:, t][used])
+            i, j = np.nonzero(A[:, t])
+            per[f"count{t}"].append(np.bincount(i, minlength=r))
+            per[f"column{t}"].append(columns[j].astype(np.int32))
+            per[f"l1{t}"].append(A[i, t, j])
+            per[f"refit{t}"].append(B[i, t, j])
     return {name: np.concatenate(parts) for name, parts in per.items()}

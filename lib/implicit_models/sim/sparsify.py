@@ -260,15 +260,14 @@ def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], 
     cell, row, width = 0, 0, 0
     for k in sorted(sources):
         channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
-        # positions before channels: the columns of a cell lie side by side
-        parts.append(own[k][:m].reshape(m, channels, positions).permute(2, 1, 0).reshape(positions * channels, m).to(torch.float64).numpy())
+        parts.append(_cells(own[k][:m], channels, positions))
         start.append(row + channels * np.arange(1, positions + 1))
         cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
         place.append(width + channel_major(np.arange(positions * channels), channels, positions))
         if scales is not None:
             unit_parts.append(np.ones(positions * channels) if k == INPUT else scales[k].reshape(channels, positions).T.reshape(-1))
         cell, row, width = cell + positions, row + channels * positions, width + channels * positions
-    F = np.concatenate(parts)
+    F = parts[0] if len(parts) == 1 else np.concatenate(parts)
     del parts
     used = _union(np.hstack(cells))
     d = int((used >= 0).sum(axis=1).max(initial=0)) and max(
@@ -282,9 +281,9 @@ def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], 
     mean_x = F.mean(axis=1)
     F -= mean_x[:, None]
     deviation = np.sqrt(np.einsum("ij,ij->i", F, F) / m)
-    Z = z[:m].reshape(m, b.channels, b.positions).permute(2, 1, 0).to(torch.float64).numpy()
+    Z = _cells(z[:m], b.channels, b.positions).reshape(b.positions, b.channels, m)
     mean_z = Z.mean(axis=2)
-    Z = Z - mean_z[:, :, None]
+    Z -= mean_z[:, :, None]
     target = np.sqrt(np.einsum("prm,prm->pr", Z, Z) / m)
     target = np.where(target > 1e-12 * np.maximum(np.abs(mean_z), 1e-300), target, 0.0)
     live = deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)
@@ -297,11 +296,16 @@ def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], 
         reference = float(np.exp(np.median(np.log(s[live]) - np.log(deviation[live])))) if live.any() else 1.0
         unit = s / reference
         radius = row_scale / reference / np.where(target > 0, target, 1.0)
-    F[live] /= unit[live, None]
-    F[~live] = 0.0
-    Z = np.where(target[:, :, None] > 0, Z / np.where(target > 0, target, 1.0)[:, :, None], 0.0)
-    arrays = (F, np.concatenate(start), used, np.ascontiguousarray(Z), np.ascontiguousarray(radius))
+    F *= np.where(live, 1.0 / unit, 0.0)[:, None]
+    Z *= np.where(target > 0, 1.0 / np.where(target > 0, target, 1.0), 0.0)[:, :, None]
+    arrays = (F, np.concatenate(start), used, Z, np.ascontiguousarray(radius))
     return _Problem(arrays, unit, target, mean_x, mean_z, np.concatenate(place), d, b.shape, width)
+
+
+def _cells(x: Tensor, channels: int, positions: int) -> Float[np.ndarray, "c m"]:
+    """Samples (m, C, P) as rows (P C, m) in float64: the channels of a position lie side by side."""
+    wide = x.reshape(len(x), channels * positions).t().contiguous()
+    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format).reshape(channels * positions, len(x)).numpy()
 
 
 def _sparse(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], shape: tuple[int, ...]) -> Tensor:

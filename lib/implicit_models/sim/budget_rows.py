@@ -27,6 +27,7 @@ from implicit_models.sim.rows import FEW, VIOLATION, solve_radii
 
 REASONS = ("optimal", "fista", "inaccurate", "not_finite", "saturated", "empty")
 OPTIMAL, FISTA, INACCURATE, NOT_FINITE, SATURATED, EMPTY = range(len(REASONS))
+END_OF_PATH = 1e-9  # share of the largest correlation at which the path ends
 PIVOT = 1e-9  # share of its squared norm that a column must keep beside the others to enter the refit
 
 
@@ -79,12 +80,12 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
     zeros, ones, ball = np.zeros(d), np.ones(d), np.ones(d, np.bool_)
     for i in range(r):
         tau = start(G, C[i], a, res, barred)
-        k = 0
+        last, k = END_OF_PATH * tau, 0  # nearer to zero the correlations of a target that is fitted exactly are rounding alone
         for t in range(len(sizes)):
             why = LARGE
-            if k < sizes[t] + 1 and tau > 0.0:
+            if k < sizes[t] + 1 and tau > last:
                 k, tau, _, why = follow(
-                    G, C[i], zeros, ones, tau, 0.0, -1.0, ball, a, res, active, k, R, work, barred, 0.0, zz[i], 0.0, -1.0, 0.0, sizes[t] + 1, 40 * d + 1000
+                    G, C[i], zeros, ones, tau, last, -1.0, ball, a, res, active, k, R, work, barred, 0.0, zz[i], 0.0, -1.0, 0.0, sizes[t] + 1, 40 * d + 1000
                 )
             A[i, t] = a
             # a is optimal for the radius ||a||_1, whose multiplier is tau

@@ -42,9 +42,13 @@ def plan_pairs(cells: Int[np.ndarray, "W k"], start: Int[np.ndarray, " c_1"]) ->
     n = len(start) - 1
     code = np.where(there, p.astype(np.int64) * n + q, -1)
     wanted = np.unique(code[there])
+    block, column = np.full((W, k, k), -1, np.int64), np.zeros((W, k, k), np.int64)
+    if not len(wanted):
+        none = np.zeros(0, np.int64)
+        return PairPlan(none, none, none, none, 0, block, column)
     P, Q = wanted // n, wanted % n
     # a run ends where the first cell changes or the second one is not the next
-    breaks = np.r_[True, (P[1:] != P[:-1]) | (Q[1:] != Q[:-1] + 1)] if len(wanted) else np.zeros(0, bool)
+    breaks = np.r_[True, (P[1:] != P[:-1]) | (Q[1:] != Q[:-1] + 1)]
     run = np.cumsum(breaks) - 1
     heads = np.flatnonzero(breaks)
     tails = np.r_[heads[1:], len(wanted)] - 1
@@ -52,12 +56,9 @@ def plan_pairs(cells: Int[np.ndarray, "W k"], start: Int[np.ndarray, " c_1"]) ->
     cell = P[heads]
     sizes = (start[cell + 1] - start[cell]) * (end - begin)
     offset = np.concatenate([[0], np.cumsum(sizes)])
-    place = np.searchsorted(wanted, np.where(there, code, 0)) if len(wanted) else np.zeros_like(code)
-    place = np.where(there, np.minimum(place, max(len(wanted) - 1, 0)), 0)
-    block, column = np.full((W, k, k), -1, np.int64), np.zeros((W, k, k), np.int64)
-    if len(wanted):
-        block[:, i, j] = np.where(there, run[place], -1)
-        column[:, i, j] = np.where(there, start[Q[place]] - begin[run[place]], 0)
+    place = np.where(there, np.searchsorted(wanted, code), 0)
+    block[:, i, j] = np.where(there, run[place], -1)
+    column[:, i, j] = np.where(there, start[Q[place]] - begin[run[place]], 0)
     return PairPlan(cell, begin, end, offset[:-1], int(offset[-1]), block, column)
 
 

@@ -48,6 +48,7 @@ class _Setup:
     budget: Budget
     refit: bool
     ridge: float
+    min_active: float
     rtol: float
     atol: float
     cap: int | None
@@ -69,6 +70,7 @@ def sparsify(
     head: bool = True,
     held_out: Float[Tensor, "k ..."] | None = None,
     ridge: float = 1e-3,
+    min_active: float = 3.0,
     rtol: float = 1e-9,
     atol: float = 1e-9,
     cap: int | None = None,
@@ -88,6 +90,8 @@ def sparsify(
         scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
         states: "teacher", one path for all values of the budget, or "student", one run for each.
         refit: least squares on the selected support; else the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
+        min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are not used: in units of
+            their deviation a state that is active on two samples would carry a huge weight.
         head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's features.
         held_out: other samples, for the share of variance explained on them.
         rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
@@ -107,8 +111,9 @@ def sparsify(
         raise ValueError(f"support must be one of {', '.join(SUPPORTS)} or a function, got {support!r}")
     if not isinstance(data, Tensor):
         raise TypeError(f"data must be a torch tensor, got {type(data).__name__}")
-    if not ridge >= 0:
-        raise ValueError(f"ridge must not be negative, got {ridge}")
+    for name, value in (("ridge", ridge), ("min_active", min_active)):
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative, got {value}")
     layers = read_layers(network, tuple(data.shape[1:]))
     for u in (data, held_out):
         if u is not None:
@@ -118,7 +123,7 @@ def sparsify(
     if len(data) < 2:
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, budget, refit, float(ridge), rtol, atol, cap, backend, workers, folder, progress)
+    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), rtol, atol, cap, backend, workers, folder, progress)
     with torch.no_grad():
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
@@ -153,7 +158,7 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 own[block] = layers.apply(block, _batched(lambda part, block=block: layers.affine(block, part), own))
         else:
             begin = time.perf_counter()
-            problem = _problem(layers, block, sources, own, z, m, scales)
+            problem = _problem(layers, block, sources, own, z, m, scales, setup.min_active)
             found = solve_block(
                 *problem.arrays, setup.budget, ridge=setup.ridge, rtol=setup.rtol, atol=setup.atol, cap=setup.cap, backend=setup.backend,
                 workers=setup.workers, resume=None if setup.resume is None else setup.resume / f"block-{block}", progress=setup.progress,
@@ -254,7 +259,7 @@ class _Problem:
         return A, shift[order]
 
 
-def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int, scales: list[np.ndarray] | None) -> _Problem:
+def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int, scales: list[np.ndarray] | None, min_active: float) -> _Problem:
     b = layers.blocks[block]
     parts, start, cells, place, unit_parts = [], [np.zeros(1, np.int64)], [], [], []
     cell, row, width = 0, 0, 0
@@ -280,13 +285,15 @@ def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], 
         )
     mean_x = F.mean(axis=1)
     F -= mean_x[:, None]
-    deviation = np.sqrt(np.einsum("ij,ij->i", F, F) / m)
+    square = np.einsum("ij,ij->i", F, F)
+    fourth = np.einsum("ij,ij,ij,ij->i", F, F, F, F)
+    deviation = np.sqrt(square / m)
     Z = _cells(z[:m], b.channels, b.positions).reshape(b.positions, b.channels, m)
     mean_z = Z.mean(axis=2)
     Z -= mean_z[:, :, None]
     target = np.sqrt(np.einsum("prm,prm->pr", Z, Z) / m)
     target = np.where(target > 1e-12 * np.maximum(np.abs(mean_z), 1e-300), target, 0.0)
-    live = deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)
+    live = (deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)) & (square * square >= min_active * fourth)
     if scales is None:
         unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
     else:

@@ -1,0 +1,111 @@
+"""Receptive fields read off a network, against the Jacobian of the network itself."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from implicit_models.sim.network_layers import INPUT, read_layers
+from reproduction.baselines.resnet20 import Block, ResNet20
+
+
+class Small(nn.Module):
+    """Convolutions of several kinds, a strided shortcut, pooling, a hidden linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.block, self.pool = Block(4, 6, 2), nn.MaxPool2d(2)
+        self.wide = nn.Conv2d(6, 3, 3, padding=2, dilation=2)
+        self.act, self.flat, self.hidden, self.last = nn.Tanh(), nn.Flatten(), nn.Linear(27, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = self.pool(self.block(self.first(x)))
+        x = self.act(self.wide(x))
+        return self.last(torch.relu(self.hidden(self.flat(x))))
+
+
+def jacobian_pattern(layers, block, source):
+    """(P, positions of the source) whether any channel reads any channel there."""
+    torch.manual_seed(0)
+    known = {k: torch.randn(1, *layers.shape_of(k), dtype=torch.float64) for k in {INPUT, *layers.blocks[block].sources, *range(block)}}
+    J = torch.autograd.functional.jacobian(lambda x: layers.affine(block, {**known, source: x}), known[source])
+    b, shape = layers.blocks[block], layers.shape_of(source)
+    out = layers.affine(block, known).shape[1:]
+    J = J.reshape(out[0], math.prod(out[1:]), shape[0], math.prod(shape[1:]))
+    return b, (J != 0).any(0).any(1).numpy(), J
+
+
+@pytest.fixture(scope="module")
+def layers():
+    torch.manual_seed(1)
+    return read_layers(Small().double().eval(), (2, 12, 12))
+
+
+def test_blocks_of_a_network(layers):
+    assert [b.activation for b in layers.blocks] == ["relu", "relu", "relu", "max_pool", "tanh", "relu"]
+    assert [b.shape for b in layers.blocks] == [(4, 12, 12), (6, 6, 6), (6, 6, 6), (6, 3, 3), (3, 3, 3), (5,)]
+    assert [sorted(b.sources) for b in layers.blocks] == [[INPUT], [0], [0, 1], [2], [3], [4]]
+    assert layers.n_states == sum(b.size for b in layers.blocks) and layers.output.reads[5].tolist() == [[0]]
+
+
+def test_every_source_is_the_pattern_of_the_jacobian(layers):
+    for block in (0, 1, 2, 4, 5):
+        for source, index in layers.blocks[block].sources.items():
+            _, seen, _ = jacobian_pattern(layers, block, source)
+            for w, reads in enumerate(index):
+                np.testing.assert_array_equal(np.sort(reads[reads >= 0]), np.flatnonzero(seen[w]))
+
+
+def test_entries_are_the_non_zeros_of_the_jacobian(layers):
+    for block in (0, 1, 2, 4, 5):
+        total = sum(int((jacobian_pattern(layers, block, s)[2] != 0).sum()) for s in layers.blocks[block].sources)
+        assert layers.entries(block) == total
+
+
+def test_affine_parts_and_maps_make_the_network(layers):
+    u = torch.randn(3, 2, 12, 12, dtype=torch.float64)
+    known = {INPUT: u}
+    for i in range(len(layers.blocks)):
+        known[i] = layers.apply(i, layers.affine(i, known))
+    torch.testing.assert_close(layers.affine(None, known), layers.traced(u), rtol=0, atol=0)
+    torch.testing.assert_close(F.linear(layers.features(known), *layers.traced.last.parameters()), layers.traced(u))
+
+
+def test_resnet20_has_the_entries_of_its_convolutions():
+    layers = read_layers(ResNet20().eval(), (3, 32, 32))
+    # in-image taps of 3 x 3 windows: (3 n - 2)^2 at stride 1, (3 n - 1)^2 with n positions at stride 2
+    taps = 94**2 * (3 * 16 + 6 * 256) + 47**2 * 512 + 5 * 46**2 * 1024 + 23**2 * 2048 + 5 * 22**2 * 4096
+    skips = 3 * 16_384 + 2.5 * 8_192 + 2.5 * 4_096  # option A leaves half of the channels of two blocks without one
+    assert sum(layers.entries(i) for i in range(19)) == taps + skips == 37_036_736
+    assert [b.sources[min(b.sources)].shape[1] for b in layers.blocks[1:3]] == [9, 1]
+
+
+def test_odd_sizes_and_strides():
+    network = nn.Sequential(nn.Conv1d(1, 2, 3, stride=2), nn.ReLU(), nn.Conv1d(2, 2, 2, padding=1), nn.LeakyReLU(0.1), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(8, 2))
+    layers = read_layers(network.double().eval(), (1, 15))
+    for block in (0, 1):
+        for source, index in layers.blocks[block].sources.items():
+            _, seen, _ = jacobian_pattern(layers, block, source)
+            for w, reads in enumerate(index):
+                np.testing.assert_array_equal(np.sort(reads[reads >= 0]), np.flatnonzero(seen[w]))
+    assert layers.blocks[1].activation == "leaky_relu(0.1)"
+
+
+@pytest.mark.parametrize(
+    "network, shape, error, words",
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.ReLU()), (3,), ValueError, r"in training mode \(Sequential and 2 more\)"),
+        (nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).eval(), (3,), TypeError, "softmax, which is not componentwise"),
+        (nn.Sequential(nn.Linear(3, 2), nn.GELU()).eval(), (3,), TypeError, r"module '1' \(GELU\)"),
+        (nn.Sequential(nn.Linear(3, 2)).eval(), (4, 3), TypeError, r"module '0' \(Linear\): it is not read"),
+        (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect")).eval(), (1, 5, 5), TypeError, "padding with zeros"),
+        ("network", (3,), TypeError, "torch module, got str"),
+    ],
+)
+def test_what_is_not_read_is_named(network, shape, error, words):
+    with pytest.raises(error, match=words):
+        read_layers(network, shape)

@@ -1,0 +1,312 @@
+"""Sparsification of networks: rows against one matrix at a time, units against the network, hard cases."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from implicit_models.sim.budget_rows import kappa, keep, lam
+from implicit_models.sim.layer_scales import layer_scales
+from implicit_models.sim.network_layers import INPUT, read_layers
+from implicit_models.sim.rows import solve_rows
+from implicit_models.sim.sparsify import sparsify
+from implicit_models.wellposed import certificate
+from reproduction.baselines.resnet20 import Block
+
+
+class Residual(nn.Module):
+    """A small residual network on 2 x 8 x 8 images."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU())
+        self.blocks, self.linear = nn.Sequential(Block(3, 3, 1), Block(3, 5, 2)), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.linear(self.blocks(self.first(x)).mean((2, 3)))
+
+
+def drawn(network, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, t in (*network.named_parameters(), *network.named_buffers()):
+            if t.is_floating_point() and name not in ("mean", "deviation"):
+                t.normal_(generator=generator).mul_(0.5)
+                if name.endswith("running_var"):
+                    t.abs_().add_(0.3)
+    return network.to(dtype).eval()
+
+
+@pytest.fixture(scope="module")
+def network():
+    return drawn(Residual())
+
+
+def images(n=60, seed=5, shape=(2, 8, 8), dtype=torch.float64):
+    return torch.randn(n, *shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def states_of(network, u):
+    layers = read_layers(network, tuple(u.shape[1:]))
+    known, z = {INPUT: u}, {}
+    with torch.no_grad():
+        for i in range(len(layers.blocks)):
+            z[i] = layers.affine(i, known)
+            known[i] = layers.apply(i, z[i])
+    return layers, known, z
+
+
+def rows_of(model, block):
+    return getattr(model, f"A{block}").to_dense().numpy(), getattr(model, f"b{block}").numpy()
+
+
+def test_everything_kept_is_the_network(network):
+    u = images(400)
+    model = sparsify(network, u, budget=keep(1.0), states="teacher", ridge=0.0, min_active=0.0, head=False)
+    with torch.no_grad():
+        torch.testing.assert_close(model(u), network(u), rtol=1e-6, atol=1e-6)
+    assert all(r.fit > 1 - 1e-9 and set(r.status) <= {"optimal", "empty"} for r in model.report.layers)
+    assert [r.block for r in model.report.layers] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
+def test_rows_are_those_of_one_problem_at_a_time(network, scale):
+    """Every row of one block, from the plain matrices of its states."""
+    u = images()
+    model = sparsify(network, u, budget=kappa(0.5), states="teacher", scale=scale, refit=False, min_active=0.0, head=False)
+    layers, known, z = states_of(network, u)
+    scales = layer_scales(layers, scale)
+    block = 2
+    b, (A, shift) = layers.blocks[block], rows_of(model, block)
+    Z = z[block].flatten(1).numpy()
+    X = torch.cat([known[s].flatten(1) for s in sorted(b.sources)], 1).numpy()
+    if scale == "std":
+        s_x, s_z = X.std(0), Z.std(0)
+    else:
+        s_x = np.concatenate([scales[s].reshape(-1) for s in sorted(b.sources)])
+        s_z = scales[block].reshape(-1)
+    starts = np.cumsum([0, *(np.prod(layers.shape_of(s)) for s in sorted(b.sources))])
+    for i in (0, 17, 64 + 9, 191):
+        w = i % b.positions
+        columns = []
+        for at, s in zip(starts, sorted(b.sources)):
+            reads, (channels, *rest) = b.sources[s][w], layers.shape_of(s)
+            columns += [at + c * int(np.prod(rest)) + p for p in reads[reads >= 0] for c in range(channels)]
+        columns = [j for j in columns if X[:, j].std() > 0]
+        M = (X[:, columns] - X[:, columns].mean(0)) / s_x[columns] * (1.0 if scale == "std" else np.median(s_x[columns]))
+        radius = 0.5 if scale == "std" else 0.5 * s_z[i] / np.median(s_x[columns]) / Z[:, i].std()
+        target = (Z[:, i] - Z[:, i].mean()) / Z[:, i].std()
+        expected = solve_rows(M.T @ M, (M.T @ target)[None], np.array([target @ target]), kappa=radius, rtol=1e-12, atol=1e-14).A[0]
+        unit = s_x[columns] / (1.0 if scale == "std" else np.median(s_x[columns]))
+        np.testing.assert_allclose(A[i, columns], expected * Z[:, i].std() / unit, rtol=1e-4, atol=1e-6)
+        assert np.count_nonzero(A[i]) == np.count_nonzero(A[i, columns])
+        np.testing.assert_allclose(shift[i], Z[:, i].mean() - A[i] @ X.mean(0), rtol=1e-9, atol=1e-9)
+        # the ball, in the network's own units
+        limit = 0.5 * s_z[i]
+        assert (s_x * np.abs(A[i])).sum() <= limit * (1 + 1e-8)
+
+
+def test_theorem_scale_is_that_of_the_assembled_matrix(network):
+    """s = (I - |A| / .99)^-1 1 of the implicit model that the network is."""
+    from implicit_models.compose import from_network
+
+    layers = read_layers(network, (2, 8, 8))
+    scales = layer_scales(layers, "theorem")
+    model = from_network(network, (2, 8, 8))
+    A = np.abs(model.A.to_dense().numpy())
+    s = np.linalg.solve(np.eye(len(A)) - A / 0.99, np.ones(len(A)))
+    np.testing.assert_allclose(np.concatenate(scales[::-1]), s, rtol=1e-9)  # later blocks first
+    norms = np.concatenate([A.sum(1), np.abs(model.B.to_dense().numpy()).sum(1)])
+    uniform = layer_scales(layers, "uniform")
+    B = np.abs(model.B.to_dense().numpy())
+    g = (A.sum(1) + B.sum(1)).max() / 0.99
+    assert [u[0] for u in uniform] == pytest.approx([g, g**2, g**3, g**4, g**5]) and norms.max() <= g * 0.99 * (1 + 1e-12)
+
+
+def test_student_rows_see_the_students_states(network):
+    u = images(80)
+    model = sparsify(network, u, budget=keep(0.3), head=False)
+    layers, _, z = states_of(network, u)
+    with torch.no_grad():
+        own = model.states(u)
+    for report in model.report.layers:
+        lost = model.pre_activation(report.block, own) - z[report.block]
+        spread = z[report.block] - z[report.block].mean(0)
+        assert report.fit == pytest.approx(float(1 - (lost**2).sum() / (spread**2).sum()), abs=1e-9)
+    teacher = sparsify(network, u, budget=keep(0.3), states="teacher", head=False)
+    error = [float((m(u) - network(u)).norm().detach()) for m in (model, teacher)]
+    assert error[0] < error[1]
+
+
+def test_a_sweep_is_its_values(network):
+    u, v = images(), images(30, seed=8)
+    many = sparsify(network, u, budget=kappa(0.2, 0.6), states="teacher", held_out=v)
+    for model, value in zip(many, (0.2, 0.6)):
+        one = sparsify(network, u, budget=kappa(value), states="teacher", held_out=v)
+        with torch.no_grad():
+            torch.testing.assert_close(model(v), one(v), rtol=1e-8, atol=1e-8)
+        assert model.report.row_entries == one.report.row_entries and 0 < model.report.layers[0].held_out < 1
+    assert many[0].report.row_entries < many[1].report.row_entries
+    students = sparsify(network, u, budget=keep(0.2, 0.4))
+    assert [m.report.settings["budget"] for m in students] == ["keep(0.2)", "keep(0.4)"]
+
+
+def test_the_head_is_a_ridge_regression_on_the_models_features(network):
+    u = images(200)
+    model = sparsify(network, u, budget=keep(0.3))
+    with torch.no_grad():
+        X = model.layers.features(model.states(u)).numpy()
+        Y = network(u).numpy()
+    Xc = X - X.mean(0)
+    W = np.linalg.solve(Xc.T @ Xc + 1e-3 * np.diag((Xc**2).sum(0)), Xc.T @ (Y - Y.mean(0))).T
+    np.testing.assert_allclose(model.head_weight.numpy(), W, rtol=1e-7, atol=1e-9)
+    with torch.no_grad():
+        np.testing.assert_allclose(model(u).numpy().mean(0), Y.mean(0), rtol=1e-8, atol=1e-8)
+
+
+def test_counts(network):
+    model = sparsify(network, images(), budget=keep(0.25), head=False)
+    layers, report = model.layers, model.report
+    nnz = sum(rows_of(model, r.block)[0].astype(bool).sum() for r in report.layers)
+    assert report.row_entries == nnz + layers.entries(0) and report.own_row_entries == sum(layers.entries(i) for i in range(5))
+    assert report.own_numbers == sum(m.weight.numel() for m in network.modules() if isinstance(m, nn.Conv2d))
+    n = layers.n_states
+    assert report.full_matrix == n * (n + 128) and report.sparsity == pytest.approx(1 - report.row_entries / report.own_row_entries)
+    assert report.sparsity_of_numbers < 0 < report.sparsity  # rows of their own untie the kernels
+
+
+def test_as_one_implicit_model_it_is_triangular(network):
+    """Whatever the refit does to the norms."""
+    u = images()
+    model = sparsify(network, u, budget=keep(0.4), head=False)
+    layers = model.layers
+    offsets = np.cumsum([0, *(b.size for b in layers.blocks)])
+    A = np.zeros((layers.n_states,) * 2)
+    for block in model.fitted:
+        M, at = rows_of(model, block)[0], 0
+        for s in sorted(layers.blocks[block].sources):
+            size = layers.blocks[s].size
+            A[offsets[block] : offsets[block + 1], offsets[s] : offsets[s + 1]] = M[:, at : at + size]
+            at += size
+    assert certificate(A).kind in ("pf", "triangular") and not np.triu(A).any()
+
+
+def test_before_and_functions_as_support(network):
+    u = images(90)
+    before = sparsify(network, u, budget=keep(0.02), support="before", states="teacher", head=False)
+    assert before.report.layers[0].columns == 3 * 64 + 128 and before.report.layers[-1].columns == 128 + 3 * 192 + 5 * 16
+    centre = sparsify(network, u, budget=keep(1.0), support=lambda layers, k: {s: i[:, :1] for s, i in layers.blocks[k].sources.items()}, states="teacher")
+    assert centre.report.layers[0].columns <= 3
+    with pytest.raises(ValueError, match="source 9 must be an earlier block"):
+        sparsify(network, u, budget=keep(0.5), support=lambda layers, k: {9: layers.blocks[k].sources[max(layers.blocks[k].sources)]})
+
+
+def test_rows_of_a_dead_channel_a_constant_target_and_an_empty_support(network):
+    dead = drawn(Residual())
+    with torch.no_grad():
+        dead.first[1].bias[1], dead.first[1].weight[1] = -5.0, 0.0  # a channel that is always zero
+        dead.blocks[0].conv2.weight[2] = 0.0
+    u = images()
+    model = sparsify(dead, u, budget=keep(0.3))
+    A, _ = rows_of(model, 1)
+    assert not A[:, 64:128].any() and np.isfinite(model(u).detach().numpy()).all()
+    nothing = sparsify(dead, u, budget=keep(0.5), support=lambda layers, k: {s: np.full_like(i, -1) for s, i in layers.blocks[k].sources.items()}, head=False)
+    assert nothing.report.row_entries == nothing.layers.entries(0) and nothing.report.layers[0].status["empty"] == 192
+    with torch.no_grad():
+        z = nothing.pre_activation(1, nothing.states(u))
+    assert float((z - z[:1]).abs().max()) == 0.0  # a bias alone
+
+
+def test_a_dead_last_layer_has_a_head_all_the_same():
+    dead = drawn(Residual())
+    with torch.no_grad():
+        dead.blocks[1].bn2.bias.fill_(-1e3)
+    model = sparsify(dead, images(), budget=keep(0.3))
+    with torch.no_grad():
+        torch.testing.assert_close(model(images(9)), dead(images(9)))
+    assert not model.head_weight.any()
+
+
+def test_rarely_active_states_get_no_huge_weights():
+    rare = drawn(nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Linear(40, 12), nn.ReLU(), nn.Linear(12, 3)), 3)
+    with torch.no_grad():
+        rare[0].bias.fill_(-2.0)
+    u, v = images(80, 1, (6,)), images(400, 2, (6,))
+    active = (torch.relu(rare[0](u)) > 0).sum(0)
+    assert ((active > 0) & (active < 3)).sum() > 5
+    all_of_them, model = (sparsify(rare, u, budget=keep(0.5), held_out=v, min_active=k) for k in (0.0, 3.0))
+    largest = [float(m.A1.to_dense().abs().max()) for m in (all_of_them, model)]
+    assert largest[0] > 10 > 2 > largest[1]  # the network's own reach 1.9
+    assert all_of_them.report.layers[0].held_out < 0 < 0.4 < model.report.layers[0].held_out
+    used = model.A1.to_dense().abs().sum(0) > 0
+    assert not used[active < 2].any()
+
+
+def test_a_saturated_row_is_told(network):
+    model = sparsify(network, images(), budget=kappa(50.0), states="teacher", cap=5)
+    assert all(r.status.get("saturated", 0) > 0 and r.support <= 5 for r in model.report.layers)
+
+
+def test_a_killed_run_goes_on(network, tmp_path, monkeypatch):
+    from implicit_models.sim import position_rows
+
+    u, calls = images(), []
+    whole = sparsify(network, u, budget=keep(0.3))
+
+    def killed(*args, **kwargs):
+        calls.append(args[1])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return solve(*args, **kwargs)
+
+    solve = position_rows.solve_strip
+    monkeypatch.setattr(position_rows, "solve_strip", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sparsify(network, u, budget=keep(0.3), backend="serial", resume=tmp_path)
+    calls.clear()
+    monkeypatch.setattr(position_rows, "solve_strip", lambda *a, **k: calls.append(1) or solve(*a, **k))
+    model = sparsify(network, u, budget=keep(0.3), backend="serial", resume=tmp_path)
+    assert len(calls) == 2  # of four blocks in one strip each, two were finished
+    with torch.no_grad():
+        torch.testing.assert_close(model(u), whole(u), rtol=1e-9, atol=1e-9)
+
+
+def test_float32_and_non_contiguous_inputs():
+    network = drawn(Residual(), dtype=torch.float32)
+    u = images(60, dtype=torch.float32)
+    turned = u.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
+    assert not turned.is_contiguous()
+    one, two = (sparsify(network, x, budget=keep(0.3)) for x in (u, turned))
+    with torch.no_grad():
+        torch.testing.assert_close(one(u), two(turned))
+        assert one(u).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        ({"data": (images() * 100).to(torch.int64)}, TypeError, "inputs are torch.int64, the network is torch.float64"),
+        ({"data": images().numpy()}, TypeError, "data must be a torch tensor, got ndarray"),
+        ({"data": images(1)}, ValueError, "at least 2 samples, got 1"),
+        ({"data": images().index_put((torch.tensor([3]), torch.tensor([1])), torch.tensor(float("nan"), dtype=torch.float64))}, ValueError, "sample 3"),
+        ({"held_out": images(5, shape=(2, 9, 8))}, ValueError, r"samples must have shape \(2, 8, 8\), got \(2, 9, 8\)"),
+        ({"budget": 0.3}, TypeError, "budget must be kappa"),
+        ({"scale": "unit"}, ValueError, "scale must be one of std, theorem, uniform, got 'unit'"),
+        ({"states": "both"}, ValueError, "'teacher' or 'student', got 'both'"),
+        ({"support": "all"}, ValueError, "support must be one of receptive, before"),
+        ({"min_active": -1}, ValueError, "min_active must not be negative, got -1"),
+        ({"ridge": -1.0}, ValueError, "ridge must not be negative, got -1.0"),
+        ({"network": Residual()}, ValueError, "in training mode"),
+    ],
+)
+def test_bad_arguments_are_named(network, change, error, words):
+    arguments = {"network": network, "data": images(), "budget": keep(0.3), **change}
+    with pytest.raises(error, match=words):
+        sparsify(arguments.pop("network"), arguments.pop("data"), **arguments)
+
+
+def test_a_head_needs_a_linear_layer_at_the_end():
+    network = drawn(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4), nn.Tanh()))
+    with pytest.raises(TypeError, match="head=False"):
+        sparsify(network, images(30, shape=(6,)), budget=lam(0.01))
+    assert sparsify(network, images(30, shape=(6,)), budget=lam(0.01), head=False)(images(3, shape=(6,))).shape == (3, 4)

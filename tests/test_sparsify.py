@@ -310,3 +310,36 @@ def test_a_head_needs_a_linear_layer_at_the_end():
     with pytest.raises(TypeError, match="head=False"):
         sparsify(network, images(30, shape=(6,)), budget=lam(0.01))
     assert sparsify(network, images(30, shape=(6,)), budget=lam(0.01), head=False)(images(3, shape=(6,))).shape == (3, 4)
+
+
+def test_shared_kernels_are_one_problem_of_all_positions(network):
+    """A block's kernel from the plain window matrix, and the rows it makes from a convolution."""
+    u = images(50)
+    model = sparsify(network, u, budget=kappa(0.6), states="teacher", refit=False, share_conv=True, min_active=0.0, head=False)
+    layers, known, z = states_of(network, u)
+    unfolded = nn.functional.unfold(known[0], 3, padding=1)  # (N, C 9, P), channel-major
+    M = unfolded.reshape(50, 3, 9, 64).permute(2, 1, 0, 3).reshape(27, -1).T.numpy()  # taps, then channels
+    Z = z[1].flatten(2).permute(1, 0, 2).reshape(3, -1).T.numpy()
+    M, Z = M - M.mean(0), Z - Z.mean(0)
+    unit, target = M.std(0), Z.std(0)
+    M, Z = M / unit, Z / target
+    expected = solve_rows(M.T @ M, Z.T @ M, (Z**2).sum(0), kappa=0.6, rtol=1e-12, atol=1e-14).A * target[:, None] / unit
+    A, shift = rows_of(model, 1)
+    kernel = torch.from_numpy(expected.reshape(3, 9, 3).transpose(0, 2, 1).reshape(3, 3, 3, 3))
+    with torch.no_grad():
+        convolved = nn.functional.conv2d(known[0], kernel, padding=1).flatten(1).numpy()
+    np.testing.assert_allclose(known[0].flatten(1).numpy() @ A.T, convolved, atol=1e-6)
+    assert np.ptp(shift.reshape(3, 64), axis=1).max() == 0
+    report = model.report
+    assert report.numbers == sum(r.numbers for r in report.layers) + 54 and report.layers[0].numbers == np.count_nonzero(expected)
+    assert report.sparsity_of_numbers > 0
+
+
+def test_shared_kernels_of_the_whole_network(network):
+    u = images(150)
+    model = sparsify(network, u, budget=keep(1.0), share_conv=True, ridge=0.0, min_active=0.0, head=False)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images(9)), network(images(9)), rtol=1e-5, atol=1e-5)
+    assert all(r.fit > 1 - 1e-6 for r in model.report.layers)
+    with pytest.raises(ValueError, match="scale must be 'std', got 'theorem'"):
+        sparsify(network, u, budget=keep(0.5), share_conv=True, scale="theorem")

@@ -90,6 +90,14 @@ class NetworkLayers:
             total += inside * (b.channels * self.shape_of(source)[0] if channel is None else int((channel >= 0).sum()))
         return total
 
+    def kernel_weights(self, block: int) -> int:
+        """Weights of the convolutions and linear layers between a block and those that it reads."""
+        ends = {b.node: i for i, b in enumerate(self.blocks)}
+        node = next(n for n in self.traced.graph.nodes if n.name == self.blocks[block].node)
+        between = [n for n in _ancestors(node.args[0], ends) if n.op == "call_module" and n.name not in ends]
+        modules = [self.traced.get_submodule(n.target) for n in between]
+        return sum(m.weight.numel() for m in modules if isinstance(m, (*CONVOLUTIONS, nn.Linear)))
+
     def affine(self, target: int | None, known: Mapping[int, Tensor]) -> Tensor:
         """The argument of block `target`'s activation, or the output for None, given the blocks and the input (INPUT) that it reads.
 
@@ -186,8 +194,14 @@ class Reach:
         out = {}
         for block, reads in self.reads.items():
             wide = np.vstack([reads, np.full((1, reads.shape[1]), -1)])[index]  # -1 is the last row
-            out[block] = _union(wide.reshape(len(index), -1))
+            out[block] = _distinct(wide.reshape(len(index), -1))
         return Reach(shape, out, self.channel)
+
+
+def _distinct(reads: np.ndarray) -> np.ndarray:
+    """Each row's entries once; in their order where none repeats, so that column t is the same tap of every window."""
+    ordered = np.sort(reads, axis=1)
+    return _union(reads) if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any() else reads
 
 
 def _union(reads: np.ndarray) -> np.ndarray:
@@ -334,7 +348,7 @@ def _read(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, sh
         a, b = reaches
         if a.shape[1:] != b.shape[1:]:
             raise TypeError(f"values of shapes {a.shape} and {b.shape} are added: only equal positions are read")
-        joined = {k: _union(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
+        joined = {k: _distinct(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
         both = set(a.reads) & set(b.reads)
         return Reach(shape, joined, {k: None if k in both else (a if k in a.reads else b).channel[k] for k in joined})
     if name in ("add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div", "neg", "dropout", "add_", "mul_", "contiguous", "clone"):

@@ -26,7 +26,8 @@ from implicit_models.sim.network_layers import INPUT, NetworkLayers
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz: of A.
+    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz: of A; numbers: of
+    them that are stored, a kernel's once.
 
     own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the fit and on others (None
     without any). gap: largest relative duality gap; violation: largest excess of the ball, relative, before the refit; status: rows by outcome.
@@ -38,6 +39,7 @@ class LayerReport:
     columns: int
     support: float
     nnz: int
+    numbers: int
     own_entries: int
     fit: float
     held_out: float | None

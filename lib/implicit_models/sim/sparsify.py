@@ -30,6 +30,7 @@ from implicit_models.sim.budget_rows import Budget
 from implicit_models.sim.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, _union, read_layers
 from implicit_models.sim.position_rows import BlockRows, solve_block
+from implicit_models.sim.shared_rows import SharedRows, solve_shared
 from implicit_models.sim.sparse_model import LayerReport, SparseModel, SparsityReport, channel_major, check_inputs
 
 BATCH = 200  # samples of a forward pass of the network
@@ -49,6 +50,7 @@ class _Setup:
     refit: bool
     ridge: float
     min_active: float
+    share_conv: bool
     rtol: float
     atol: float
     cap: int | None
@@ -68,6 +70,7 @@ def sparsify(
     states: str = "student",
     refit: bool = True,
     head: bool = True,
+    share_conv: bool = False,
     held_out: Float[Tensor, "k ..."] | None = None,
     ridge: float = 1e-3,
     min_active: float = 3.0,
@@ -93,6 +96,8 @@ def sparsify(
         min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are not used: in units of
             their deviation a state that is active on two samples would carry a huge weight.
         head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's features.
+        share_conv: one row for all positions of a channel, a sparse kernel, fitted to samples and positions alike: fewer parameters, where rows
+            of their own only save multiplications. It needs scale "std" and a support that gives every position the same taps.
         held_out: other samples, for the share of variance explained on them.
         rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
         cap: largest support of a row; a row that would pass it has status "saturated".
@@ -122,8 +127,10 @@ def sparsify(
                 raise ValueError(f"sample {int((~torch.isfinite(u.flatten(1)).all(1)).nonzero()[0])} has values that are not finite")
     if len(data) < 2:
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
+    if share_conv and scale != "std":
+        raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), rtol, atol, cap, backend, workers, folder, progress)
+    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, backend, workers, folder, progress)
     with torch.no_grad():
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
@@ -158,11 +165,16 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 own[block] = layers.apply(block, _batched(lambda part, block=block: layers.affine(block, part), own))
         else:
             begin = time.perf_counter()
-            problem = _problem(layers, block, sources, own, z, m, scales, setup.min_active)
-            found = solve_block(
-                *problem.arrays, setup.budget, ridge=setup.ridge, rtol=setup.rtol, atol=setup.atol, cap=setup.cap, backend=setup.backend,
-                workers=setup.workers, resume=None if setup.resume is None else setup.resume / f"block-{block}", progress=setup.progress,
-            )  # fmt: skip
+            tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}
+            problem: _Problem | SharedRows
+            if setup.share_conv:
+                problem, found = solve_shared(layers, block, sources, own, z, m, setup.budget, min_active=setup.min_active, **tolerances)
+            else:
+                problem = _problem(layers, block, sources, own, z, m, scales, setup.min_active)
+                found = solve_block(
+                    *problem.arrays, setup.budget, **tolerances, backend=setup.backend, workers=setup.workers,
+                    resume=None if setup.resume is None else setup.resume / f"block-{block}", progress=setup.progress,
+                )  # fmt: skip
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
             for t in range(K):
@@ -335,12 +347,12 @@ def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tenso
     return float(1 - (lost * lost).sum() / (spread * spread).sum())
 
 
-def _layer_report(block, b, problem: _Problem, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, layers: NetworkLayers, refit: bool) -> LayerReport:
+def _layer_report(block, b, problem: _Problem | SharedRows, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, layers: NetworkLayers, refit: bool) -> LayerReport:
     fit = (found.fit_refit if refit else found.fit)[:, t]
     weight = problem.target.reshape(-1) ** 2
     gap = found.gap[:, t]
     return LayerReport(
-        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz), layers.entries(block),
+        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz), len(found.column[t]), layers.entries(block),
         float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0, explained, float(np.nanmax(gap, initial=0.0)),
         float(found.violation[:, t].max(initial=0.0)), found.status(t),
     )  # fmt: skip
@@ -355,10 +367,12 @@ def _report(layers: NetworkLayers, rows: Mapping[int, Any], reports: list[LayerR
     output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
     if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
         weights.remove(layers.traced.get_submodule(output.target).weight.numel())
+    numbers = nnz if not setup.share_conv else sum(r.numbers for r in reports)
+    numbers += sum(layers.kernel_weights(i) for i in kept)
     settings = {"support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
-                "states": "student" if student else "teacher", "refit": setup.refit}  # fmt: skip
+                "states": "student" if student else "teacher", "refit": setup.refit, "share_conv": setup.share_conv}  # fmt: skip
     return SparsityReport(
-        tuple(reports), nnz + kept_entries, sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived), nnz + kept_entries, sum(weights),
+        tuple(reports), nnz + kept_entries, sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived), numbers, sum(weights),
         layers.n_states * (layers.n_states + p), settings, dict(seconds),
     )  # fmt: skip
 

@@ -1,0 +1,140 @@
+"""Starts of the iteration: a polar grid around the earliest pick, the best of it by chi-square, and descents from each.
+
+The epicentre is nearest to the station that picked first, or about as near as that, so rings around it, close when near and wide when far,
+hold a start in the right basin without a grid over the globe.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, baz_residual, descend, frame, move, travel_time
+
+# Degrees from the earliest station, and points on each ring.
+RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
+POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
+DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+
+
+@njit(nogil=True, cache=True)
+def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, tables, rings, points, depths, robust, position, cost):
+    """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
+
+    position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the rings towards a measured direction, NaN for none.
+    """
+    n = time.size
+    north, east, angle, r = np.empty(3), np.empty(3), np.empty(n), np.empty(n)
+    frame(centre, north, east)
+    k = 0
+    for ring in range(rings.size):
+        out = rings[ring] * DEGREE
+        for point in range(points[ring]):
+            if centre_baz == centre_baz:
+                azimuth = centre_baz + 2 * math.pi * point / points[ring]
+            else:
+                azimuth = 2 * math.pi * (point + 0.5 * (ring % 2)) / points[ring]
+            move(centre, north, east, out * math.cos(azimuth), out * math.sin(azimuth), position[k])
+            extra = 0.0
+            for i in range(n):
+                angle[i] = angle_between(position[k], place[i])
+                if baz_weight[i] > 0:
+                    e = baz_residual(position[k], place[i], baz[i])[0]
+                    extra += math.sqrt(baz_weight[i]) * abs(e) if robust else baz_weight[i] * e * e
+            for m in range(depths.size):
+                if robust:
+                    used = 0
+                    for i in range(n):
+                        if weight[i] > 0:
+                            r[used] = time[i] - travel_time(tables, depths[m], angle[i])[0]
+                            used += 1
+                    middle = np.median(r[:used])
+                    total, used = extra, 0
+                    for i in range(n):
+                        if weight[i] > 0:
+                            total += math.sqrt(weight[i]) * abs(r[used] - middle)
+                            used += 1
+                    cost[k, m] = total
+                else:
+                    s0, s1, s2 = 0.0, 0.0, 0.0
+                    for i in range(n):
+                        e = time[i] - travel_time(tables, depths[m], angle[i])[0]
+                        s0 += weight[i]
+                        s1 += weight[i] * e
+                        s2 += weight[i] * e * e
+                    cost[k, m] = s2 - s1 * s1 / s0 + extra
+            k += 1
+
+
+@njit(nogil=True, cache=True)
+def choose_starts(centre, position, cost, depths, spacing, chosen):
+    """Fill chosen (K, 2) with the best grid points, each away from the others; returns their number. cost is overwritten."""
+    count = 0
+    while count < chosen.shape[0]:
+        best = np.argmin(cost)
+        k, m = best // depths.size, best % depths.size
+        if not cost[k, m] < np.inf:
+            break
+        chosen[count, 0], chosen[count, 1] = k, m
+        count += 1
+        scale = 0.3 * DEGREE + angle_between(centre, position[k])
+        for j in range(position.shape[0]):
+            across = angle_between(position[k], position[j]) / scale
+            for l in range(depths.size):
+                if across**2 + ((depths[l] - depths[m]) / 150.0) ** 2 < spacing**2:
+                    cost[j, l] = np.inf
+        cost[k, m] = np.inf
+    return count
+
+
+@njit(nogil=True, cache=True)
+def locate_one(place, time, weight, baz, baz_weight, tables, rings, points, depths, starts, lowest, highest, steps, out, other):
+    """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
+
+    other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
+    """
+    first = -1
+    for i in range(time.size):
+        if weight[i] > 0 and (first < 0 or time[i] < time[first]):
+            first = i
+    total = 0
+    for ring in range(rings.size):
+        total += points[ring]
+    position, cost = np.empty((total, 3)), np.empty((total, depths.size))
+    chosen = np.empty((starts, 2), np.int64)
+    direction = baz[first] if baz_weight[first] > 0 else math.nan
+    centre = place[first]
+    grid_costs(centre, direction, place, time, weight, baz, baz_weight, tables, rings, points, depths, False, position, cost)
+    count = choose_starts(centre, position, cost, depths, 0.5, chosen)
+    found = np.empty((count, 6))
+    best, iterations = 0, 0
+    for k in range(count):
+        found[k, :3] = position[chosen[k, 0]]
+        z, chi2, t0, done = descend(
+            found[k, :3], depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest, steps
+        )
+        found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
+        iterations += done
+        if chi2 < found[best, 5] or k == 0:
+            best = k
+    out[:6], out[6] = found[best], iterations
+    other[5] = np.inf
+    for k in range(count):
+        away = 6371.0 * angle_between(found[k, :3], found[best, :3])
+        if found[k, 5] < other[5] and away > 50.0:
+            other[:6] = found[k]
+
+
+@njit(nogil=True, cache=True)
+def locate_many(begin, place, time, weight, baz, baz_weight, tables, rings, points, depths, starts, lowest, highest, steps, out, other):
+    """`locate_one` of every event e, picks begin[e]:begin[e+1]; lowest and highest (N,) are its bounds of depth.
+
+    An event whose bounds coincide has its depth fixed, and starts there.
+    """
+    for e in range(begin.size - 1):
+        a, b = begin[e], begin[e + 1]
+        at = depths if lowest[e] < highest[e] else lowest[e : e + 1]
+        locate_one(place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, rings, points, at, starts,
+                   lowest[e], highest[e], steps, out[e], other[e])  # fmt: skip

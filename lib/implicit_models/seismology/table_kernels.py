@@ -1,0 +1,98 @@
+"""Interpolation in a travel-time table, for single calls inside other kernels and for whole arrays.
+
+Between nodes S = T^2 is interpolated, by cubic Hermite polynomials in depth and distance with the exact slopes of the
+nodes (twists zero). Around a source S is a paraboloid, (z^2 + x^2)/v^2, where T is a cone: with S the first degree of
+distance needs no finer grid. A cell whose corners belong to different branches has one such surface for each, and its
+first arrival is their minimum; so the kinks of a crossover lie where they are.
+
+`tables` is a plain tuple, `PTable.arrays`:
+
+    grid (4,)       first depth, depth step (km), first distance, distance step (degrees)
+    nodes (Z, X, 4) T, dT/dDelta, dT/dz from the shallower and from the deeper side
+    first (Z-1, X-1) int32: -1, or 8 * (index of the cell's first surface) + number of surfaces
+    sheets (n, 4, 3) T, dT/dDelta, dT/dz at the corners (z0,x0), (z0,x1), (z1,x0), (z1,x1)
+    p_end (Z,)      distance in degrees at which the direct P ends; beyond it nodes hold the diffracted wave
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _basis(s):
+    """Values and derivatives of the cubic Hermite basis: (value 0, value 1, slope 0, slope 1) and their d/ds."""
+    r = 1.0 - s
+    return ((1 + 2 * s) * r * r, s * s * (3 - 2 * s), s * r * r, -s * s * r, -6 * s * r, 6 * s * r, r * (1 - 3 * s), s * (3 * s - 2))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _corner(T, Tx, Tz, value_x, slope_x, dvalue_x, dslope_x, value_z, slope_z, dvalue_z, dslope_z, hx, hz):
+    """A corner's share of (S, hz dS/dz, hx dS/dDelta)."""
+    square, cross, down = T * T, 2 * T * Tx * hx, 2 * T * Tz * hz
+    along, dalong = value_x * square + slope_x * cross, dvalue_x * square + dslope_x * cross
+    return (value_z * along + slope_z * value_x * down, dvalue_z * along + dslope_z * value_x * down,
+            value_z * dalong + slope_z * dvalue_x * down)  # fmt: skip
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def lookup(tables, depth, dist):
+    """(T s, dT/dz s/km, dT/dDelta s/degree) at a depth (km) and a distance (degrees); NaN outside the grid.
+
+    Beyond the end of P these are the diffracted wave's: `beyond_p` tells. At a source on the receiver, T = 0, both slopes
+    are 0: the cone has no derivative there.
+    """
+    grid, nodes, first, sheets, _ = tables
+    fz, fx = (depth - grid[0]) / grid[1], (dist - grid[2]) / grid[3]
+    rows, columns = first.shape
+    if not (0 <= fz <= rows and 0 <= fx <= columns):
+        return np.nan, np.nan, np.nan
+    i, j = min(int(fz), rows - 1), min(int(fx), columns - 1)
+    z0, z1, gz0, gz1, dz0, dz1, dgz0, dgz1 = _basis(fz - i)
+    x0, x1, gx0, gx1, dx0, dx1, dgx0, dgx1 = _basis(fx - j)
+    hz, hx = grid[1], grid[3]
+    where = first[i, j]
+    if where < 0:
+        a, az, ax = _corner(nodes[i, j, 0], nodes[i, j, 1], nodes[i, j, 3], x0, gx0, dx0, dgx0, z0, gz0, dz0, dgz0, hx, hz)
+        b, bz, bx = _corner(nodes[i, j + 1, 0], nodes[i, j + 1, 1], nodes[i, j + 1, 3], x1, gx1, dx1, dgx1, z0, gz0, dz0, dgz0, hx, hz)
+        c, cz, cx = _corner(nodes[i + 1, j, 0], nodes[i + 1, j, 1], nodes[i + 1, j, 2], x0, gx0, dx0, dgx0, z1, gz1, dz1, dgz1, hx, hz)
+        d, dz, dx = _corner(nodes[i + 1, j + 1, 0], nodes[i + 1, j + 1, 1], nodes[i + 1, j + 1, 2], x1, gx1, dx1, dgx1, z1, gz1, dz1, dgz1, hx, hz)  # fmt: skip
+        best, best_z, best_x = a + b + c + d, az + bz + cz + dz, ax + bx + cx + dx
+    else:
+        best, best_z, best_x = np.inf, 0.0, 0.0
+        for k in range(where >> 3, (where >> 3) + (where & 7)):
+            f = sheets[k]
+            a, az, ax = _corner(f[0, 0], f[0, 1], f[0, 2], x0, gx0, dx0, dgx0, z0, gz0, dz0, dgz0, hx, hz)
+            b, bz, bx = _corner(f[1, 0], f[1, 1], f[1, 2], x1, gx1, dx1, dgx1, z0, gz0, dz0, dgz0, hx, hz)
+            c, cz, cx = _corner(f[2, 0], f[2, 1], f[2, 2], x0, gx0, dx0, dgx0, z1, gz1, dz1, dgz1, hx, hz)
+            d, dz, dx = _corner(f[3, 0], f[3, 1], f[3, 2], x1, gx1, dx1, dgx1, z1, gz1, dz1, dgz1, hx, hz)
+            if a + b + c + d < best:
+                best, best_z, best_x = a + b + c + d, az + bz + cz + dz, ax + bx + cx + dx
+    if best <= 1e-18:
+        return 0.0, 0.0, 0.0
+    T = math.sqrt(best)
+    return T, best_z / (2 * T * hz), best_x / (2 * T * hx)
+
+
+@njit(nogil=True, cache=True)
+def beyond_p(tables, depth, dist):
+    """Whether a distance lies in the shadow, beyond the last direct P."""
+    grid, p_end = tables[0], tables[4]
+    f = (depth - grid[0]) / grid[1]
+    i = min(max(int(f), 0), p_end.size - 2)
+    return dist > p_end[i] + (f - i) * (p_end[i + 1] - p_end[i])
+
+
+@njit(nogil=True, cache=True)
+def lookup_many(tables, depth, dist, refuse, T, Tz, Tx):
+    """`lookup` of flat arrays. Returns the number of NaN results; with `refuse` those in the shadow are among them."""
+    missing = 0
+    for k in range(depth.size):
+        T[k], Tz[k], Tx[k] = lookup(tables, depth[k], dist[k])
+        if refuse and beyond_p(tables, depth[k], dist[k]):
+            T[k] = Tz[k] = Tx[k] = np.nan
+        missing += T[k] != T[k]
+    return missing

@@ -38,7 +38,7 @@ def wrapped(lon):
 
 @njit(nogil=True, cache=True)
 def _compass(east, north):
-    angle = math.atan2(east, north) / _DEGREE
+    angle = math.atan2(east + 0.0, north + 0.0) / _DEGREE  # -0.0 would turn the zero vector round
     if angle < 0:
         angle += 360.0
     return 0.0 if angle >= 360.0 else angle

@@ -1,4 +1,4 @@
-"""First-arriving P rays of a spherical Earth, one branch for each layer between two discontinuities.
+"""P rays of a spherical Earth, in branches between its discontinuities.
 
 In a layer v = A r^B, so with slowness u = r/v and c = 1/(1-B) = log(r_t/r_b)/log(u_t/u_b), a ray of parameter p gains
 
@@ -7,7 +7,7 @@ In a layer v = A r^B, so with slowness u = r/v and c = 1/(1-B) = log(r_t/r_b)/lo
 until it turns where u = p. The layers are those of obspy's model, so that the rays are TauPy's own; but every row of the
 table takes as many of them as it needs, and all branches share the sums over layers.
 
-A branch is the set of rays that turn in one layer between discontinuities of the velocity. The branch of the source's own
+A branch is the set of rays that turn between two depths at which T(Delta) folds, jumps of the velocity or kinks of it. The branch of the source's own
 layer holds the upgoing rays as well: they meet the downgoing ones at the horizontal ray. Along a branch dT/dDelta = p, so
 T(Delta) is interpolated by cubic Hermite polynomials in Delta, and the first arrival is the minimum over branches. The
 deepest branch ends at the core; diffraction continues it with the slowness of the grazing ray. With the source's depth,
@@ -25,6 +25,7 @@ from numba import njit
 
 SUBDIVISIONS = 3  # of the steps in ray parameter that obspy's model has
 TAKE_OFFS = 64  # rays between vertical and horizontal, and again below the horizontal
+FOLD = 1e-5  # radians by which the next ray must fall back
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Medium:
     rays: tuple[np.ndarray, ...]
     bottom: float
 
-    def discontinuities(self) -> np.ndarray:
-        """Depths in km at which the velocity jumps."""
+    def boundaries(self) -> np.ndarray:
+        """Depths in km between branches."""
         top, branch = self.layers[0], self.layers[4]
         return self.radius - top[np.flatnonzero(np.diff(branch)) + 1]
 
@@ -116,16 +117,28 @@ def layered(radius: float, top: np.ndarray, bottom: np.ndarray, u_top: np.ndarra
     rising = np.flatnonzero((u_bottom >= u_top) | np.r_[False, u_top[1:] > u_bottom[:-1] * (1 + 1e-9)])
     if rising.size:
         raise ValueError(f"the P slowness r/v rises with depth at {radius - top[rising[0]]:g} km; rays do not turn in such a zone")
-    branch = np.r_[0, np.cumsum(u_top[1:] < u_bottom[:-1] * (1 - 1e-9))]
     c = np.log(top / bottom) / np.log(u_top / u_bottom)
+    jump = u_top[1:] < u_bottom[:-1] * (1 - 1e-9)
+    layers = (np.ascontiguousarray(top), u_top, u_bottom, c, np.zeros(len(c), np.int64))
+    # A jump brings rays back as well, and ends a branch itself.
+    branch = np.r_[0, np.cumsum(jump | (_folds(layers) & ~np.r_[jump[1:], False]))]
+    layers = (*layers[:4], branch)
     members = [branch == k for k in range(branch[-1] + 1)]
     spans = np.array([(u_top[member].max(), u_bottom[member].min()) for member in members])
     parts = [_ray_parameters(np.unique(np.r_[u_top[member], u_bottom[member]])) for member in members]
     rays, group = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     angle, time = np.empty((len(c) + 1, len(rays))), np.empty((len(c) + 1, len(rays)))
-    layers = (np.ascontiguousarray(top), u_top, u_bottom, c, branch)
     _descend(rays, layers, angle, time)
     return Medium(radius, layers, spans, (rays, group, angle, time), float(bottom[-1]))
+
+
+def _folds(layers: tuple[np.ndarray, ...]) -> np.ndarray:
+    """(L - 1,) boundaries below which rays from the surface come back: a kink of the velocity folds T(Delta) as a jump does."""
+    levels = layers[1]
+    angle, time = np.empty((len(levels) + 1, len(levels))), np.empty((len(levels) + 1, len(levels)))
+    _descend(levels, layers, angle, time)
+    reach = angle[-1]
+    return (reach[1:] > reach[:-1] + FOLD) & (np.r_[reach[2:], np.inf] < reach[1:] - FOLD)
 
 
 def _ray_parameters(levels: np.ndarray) -> np.ndarray:
@@ -206,8 +219,8 @@ def _through(p, first, last, u, layers):
 def _chain(b, u, source, layers, spans, rays):
     """(Delta, T, p, number of upgoing rays) along branch b, for a source of slowness u in layer `source`.
 
-    In the source's own branch the upgoing rays come first, evenly in the take-off angle; the downgoing ones are closest at
-    the horizontal, where Delta changes with the square root of p.
+    In the source's own branch the upgoing rays come first. Rays are closest at the horizontal, where the distances of a
+    shallow source run off and Delta changes with the square root of p.
     """
     shot, group, angle, time = rays
     u_top, c, own = layers[1], layers[3], layers[4][source] == b
@@ -225,7 +238,7 @@ def _chain(b, u, source, layers, spans, rays):
     n_up = fan + 1 if own else 0
     x, t, p = np.empty(n_up + order.size), np.empty(n_up + order.size), np.empty(n_up + order.size)
     for k in range(n_up):
-        p[k] = u if k == fan else u * math.sin(0.5 * math.pi * k / fan)
+        p[k] = u if k == fan else u * math.sin(0.5 * math.pi * (1 - (1 - k / fan) ** 2))
         all_x, all_t = _through(p[k], 0, source, u_top[0], layers)
         below_x, below_t = _through(p[k], source, source, u, layers)
         x[k], t[k] = all_x - below_x, all_t - below_t

@@ -208,13 +208,14 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
     part = path.with_name(f"{path.stem}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            np.savez(file, **arrays)
-        os.replace(part, path)
+        try:
+            with part.open("wb") as file:
+                np.savez(file, **arrays)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         warnings.warn(f"the travel times could not be kept in {path}: {error}", stacklevel=3)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _build(depths: np.ndarray, dists: np.ndarray, model: str, progress: bool) -> dict[str, np.ndarray]:
@@ -225,11 +226,11 @@ def _build(depths: np.ndarray, dists: np.ndarray, model: str, progress: bool) ->
     grid, shape = dists * _DEGREE, (len(depths), len(dists))
     nodes, p_end = np.empty((*shape, 4)), np.empty(len(depths))
     first, sheets, count = np.full((shape[0] - 1, shape[1] - 1), -1, np.int32), [], 0
-    jumps, columns = medium.discontinuities(), np.arange(shape[1])
+    boundaries, columns = medium.boundaries(), np.arange(shape[1])
     upper = None  # the row above, seen from below
     for i, depth in enumerate(_reported(depths, progress)):
-        on_jump = i > 0 and bool(np.any(np.abs(jumps - depth) < 1e-9))
-        lower = ray_branches.branch_times(medium, depth, grid, above=on_jump)
+        on_boundary = i > 0 and bool(np.any(np.abs(boundaries - depth) < 1e-9))
+        lower = ray_branches.branch_times(medium, depth, grid, above=on_boundary)
         best = lower.first_arrival()
         for part, values in enumerate((lower.T, lower.P * _DEGREE, lower.Z)):
             nodes[i, :, part] = values[best, columns]
@@ -239,7 +240,7 @@ def _build(depths: np.ndarray, dists: np.ndarray, model: str, progress: bool) ->
                 first[i - 1, j] = 8 * count + len(surfaces)
                 sheets.append(surfaces)
                 count += len(surfaces)
-        upper = ray_branches.branch_times(medium, depth, grid, above=False) if on_jump else lower
+        upper = ray_branches.branch_times(medium, depth, grid, above=False) if on_boundary else lower
         nodes[i, :, 3] = upper.Z[upper.first_arrival(), columns]
         p_end[i] = lower.end / _DEGREE
         if not np.isfinite(nodes[i]).all():
@@ -264,14 +265,18 @@ def _reported(depths: np.ndarray, progress: bool) -> Iterable[float]:
 
 
 def _crossings(upper: ray_branches.Branches, lower: ray_branches.Branches):
-    """(column, surfaces (n, 4, 3)) of the cells whose corners belong to several branches."""
-    codes = np.stack([upper.first_arrival(), lower.first_arrival()])
+    """(column, surfaces (n, 4, 3)) of the cells whose corners belong to several branches; one between may be first inside."""
+    rows = (upper, lower)
+    codes = np.stack([row.first_arrival() for row in rows])
     mixed = np.flatnonzero((codes[:, :-1] != codes[0, 1:]).any(axis=0) | (codes[1, 1:] != codes[0, 1:]))
     found = []
     for j in mixed:
+        corners = [(row, column, row.T[row_codes[column], column]) for row, row_codes in zip(rows, codes, strict=True) for column in (j, j + 1)]
+        # The tangent that stands in for a branch where it does not arrive must not come first there.
         surfaces = [
-            [(row.T[k, column], row.P[k, column] * _DEGREE, row.Z[k, column]) for row in (upper, lower) for column in (j, j + 1)]
-            for k in np.unique(codes[:, j : j + 2])
+            [(max(row.T[k, column], first), row.P[k, column] * _DEGREE, row.Z[k, column]) for row, column, first in corners]
+            for k in range(codes[:, j : j + 2].min(), codes[:, j : j + 2].max() + 1)
+            if k in codes[:, j : j + 2] or all(row.reached[k, j : j + 2].all() for row in rows)
         ]
         found.append((j, np.array(surfaces)))
     return found

@@ -18,6 +18,7 @@ drop_stale(Path(__file__).parent)  # before a kernel module loads
 _ORIGIN = {
     "build_p_table": "table",
     "PTable": "table",
+    "Encoding": "encoding",
     "destination": "geodesy",
     "distance_azimuths": "geodesy",
     "geocentric_latitude": "geodesy",

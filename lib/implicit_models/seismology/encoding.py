@@ -168,7 +168,7 @@ class Encoding:
             ValueError: a name that an encoding does not have, or one that it needs.
         """
         known = {field.name for field in fields(cls)}
-        if wrong := set(values) - known or {"n_stations", "time_scale_s"} - set(values):
+        if wrong := (set(values) - known) | ({"n_stations", "time_scale_s"} - set(values)):
             raise ValueError(f"an encoding has {sorted(known)}; unknown or missing: {sorted(wrong)}")
         return cls(**values)
 

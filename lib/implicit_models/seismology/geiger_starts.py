@@ -17,16 +17,27 @@ from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, baz
 RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
 POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
 DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+CHORDS = 2049  # points of a row of `chord_times`
 
 
 @njit(nogil=True, cache=True)
-def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, tables, rings, points, depths, robust, position, cost):
+def chord_times(tables, depth, row):
+    """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the table."""
+    for k in range(row.size):
+        half = min(k / (row.size - 1), 1.0)
+        row[k] = travel_time(tables, depth, 2 * math.asin(half))[0]
+
+
+@njit(nogil=True, cache=True)
+def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, rings, points, robust, position, cost):
     """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
 
-    position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the rings towards a measured direction, NaN for none.
+    rows (Z, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the rings towards a
+    measured direction, NaN for none.
     """
-    n = time.size
-    north, east, angle, r = np.empty(3), np.empty(3), np.empty(n), np.empty(n)
+    n, n_depths, last = time.size, rows.shape[0], rows.shape[1] - 1
+    north, east, r = np.empty(3), np.empty(3), np.empty(n)
+    cell, part = np.empty(n, np.int64), np.empty(n)
     frame(centre, north, east)
     k = 0
     for ring in range(rings.size):
@@ -36,35 +47,36 @@ def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, tables,
                 azimuth = centre_baz + 2 * math.pi * point / points[ring]
             else:
                 azimuth = 2 * math.pi * (point + 0.5 * (ring % 2)) / points[ring]
-            move(centre, north, east, out * math.cos(azimuth), out * math.sin(azimuth), position[k])
+            u = position[k]
+            move(centre, north, east, out * math.cos(azimuth), out * math.sin(azimuth), u)
             extra = 0.0
             for i in range(n):
-                angle[i] = angle_between(position[k], place[i])
+                s = place[i]
+                chord = 0.5 * last * math.sqrt((u[0] - s[0]) ** 2 + (u[1] - s[1]) ** 2 + (u[2] - s[2]) ** 2)
+                cell[i] = min(int(chord), last - 1)
+                part[i] = chord - cell[i]
                 if baz_weight[i] > 0:
-                    e = baz_residual(position[k], place[i], baz[i])[0]
+                    e = baz_residual(u, s, baz[i])[0]
                     extra += math.sqrt(baz_weight[i]) * abs(e) if robust else baz_weight[i] * e * e
-            for m in range(depths.size):
+            for m in range(n_depths):
+                s0, s1, s2, used = 0.0, 0.0, 0.0, 0
+                for i in range(n):
+                    before, after = rows[m, cell[i]], rows[m, cell[i] + 1]
+                    e = time[i] - before - part[i] * (after - before)
+                    s0 += weight[i]
+                    s1 += weight[i] * e
+                    s2 += weight[i] * e * e
+                    if weight[i] > 0:
+                        r[used] = e
+                        used += 1
+                total = s2 - s1 * s1 / s0
                 if robust:
-                    used = 0
-                    for i in range(n):
-                        if weight[i] > 0:
-                            r[used] = time[i] - travel_time(tables, depths[m], angle[i])[0]
-                            used += 1
-                    middle = np.median(r[:used])
-                    total, used = extra, 0
+                    middle, used, total = np.median(r[:used]), 0, 0.0
                     for i in range(n):
                         if weight[i] > 0:
                             total += math.sqrt(weight[i]) * abs(r[used] - middle)
                             used += 1
-                    cost[k, m] = total
-                else:
-                    s0, s1, s2 = 0.0, 0.0, 0.0
-                    for i in range(n):
-                        e = time[i] - travel_time(tables, depths[m], angle[i])[0]
-                        s0 += weight[i]
-                        s1 += weight[i] * e
-                        s2 += weight[i] * e * e
-                    cost[k, m] = s2 - s1 * s1 / s0 + extra
+                cost[k, m] = total + extra
             k += 1
 
 
@@ -90,7 +102,7 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
 
 
 @njit(nogil=True, cache=True)
-def locate_one(place, time, weight, baz, baz_weight, tables, rings, points, depths, starts, lowest, highest, steps, out, other):
+def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
     """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
 
     other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
@@ -106,7 +118,7 @@ def locate_one(place, time, weight, baz, baz_weight, tables, rings, points, dept
     chosen = np.empty((starts, 2), np.int64)
     direction = baz[first] if baz_weight[first] > 0 else math.nan
     centre = place[first]
-    grid_costs(centre, direction, place, time, weight, baz, baz_weight, tables, rings, points, depths, False, position, cost)
+    grid_costs(centre, direction, place, time, weight, baz, baz_weight, rows, rings, points, False, position, cost)
     count = choose_starts(centre, position, cost, depths, 0.5, chosen)
     found = np.empty((count, 6))
     best, iterations = 0, 0
@@ -133,8 +145,17 @@ def locate_many(begin, place, time, weight, baz, baz_weight, tables, rings, poin
 
     An event whose bounds coincide has its depth fixed, and starts there.
     """
+    rows, own_row = np.empty((depths.size, CHORDS)), np.empty((1, CHORDS))
+    for m in range(depths.size):
+        chord_times(tables, depths[m], rows[m])
+    own_depth = math.nan
     for e in range(begin.size - 1):
         a, b = begin[e], begin[e + 1]
-        at = depths if lowest[e] < highest[e] else lowest[e : e + 1]
-        locate_one(place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, rings, points, at, starts,
+        at, times = depths, rows
+        if lowest[e] == highest[e]:
+            at, times = lowest[e : e + 1], own_row
+            if lowest[e] != own_depth:
+                own_depth = lowest[e]
+                chord_times(tables, own_depth, own_row[0])
+        locate_one(place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, times, rings, points, at, starts,
                    lowest[e], highest[e], steps, out[e], other[e])  # fmt: skip

@@ -33,12 +33,17 @@ def read_catalogue(path: Path) -> list[Pick]:
             catalogue = read_events(str(path))
     except Exception as error:  # obspy's readers raise whatever their parser does
         raise ValueError(f"{path} is neither CSV (by its name) nor a catalogue that obspy reads: {type(error).__name__}: {error}") from error
-    measured = not _is_mchedr(str(path))
-    return [pick for number, event in enumerate(catalogue, start=1) for pick in _event_picks(event, number, measured)]
+    measured, picks = not _is_mchedr(str(path)), []
+    for number, event in enumerate(catalogue, start=1):
+        own = _event_picks(event, number, measured)
+        if not own:
+            warnings.warn(f"{path}: event {_event_name(event, number)} has no picks", stacklevel=3)
+        picks += own
+    return picks
 
 
 def _event_picks(event: Any, number: int, measured: bool) -> list[Pick]:
-    name = str(event.resource_id.id).rpartition("/")[2] if event.resource_id else str(number)
+    name = _event_name(event, number)
     origin = event.preferred_origin() or (event.origins[0] if event.origins else None)
     arrivals = {str(a.pick_id.id): a for a in (origin.arrivals if origin else ()) if a.pick_id}
     picks = []
@@ -61,6 +66,10 @@ def _event_picks(event: Any, number: int, measured: bool) -> list[Pick]:
             pick.baz, pick.sigma_baz = float(source.backazimuth) % 360, _uncertainty(source.backazimuth_errors)
         picks.append(pick)
     return picks
+
+
+def _event_name(event: Any, number: int) -> str:
+    return str(event.resource_id.id).rpartition("/")[2] if event.resource_id else str(number)
 
 
 def _is_measured(source: Any, arrival: Any) -> bool:

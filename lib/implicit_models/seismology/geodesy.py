@@ -37,21 +37,27 @@ def wrapped(lon):
 
 
 @njit(nogil=True, cache=True)
-def _compass(east, north):
-    angle = math.atan2(east + 0.0, north + 0.0) / _DEGREE  # -0.0 would turn the zero vector round
+def _compass(angle):
+    """Radians to degrees in [0, 360)."""
+    angle /= _DEGREE
     if angle < 0:
         angle += 360.0
     return 0.0 if angle >= 360.0 else angle
 
 
 @njit(nogil=True, cache=True)
-def destination_of(lat, lon, dist, azimuth):
-    """(latitude, longitude, back-azimuth) of one point reached; all in degrees."""
-    a, d, z = lat * _DEGREE, dist * _DEGREE, azimuth * _DEGREE
-    sa, ca, sd, cd, sz, cz = math.sin(a), math.cos(a), math.sin(d), math.cos(d), math.sin(z), math.cos(z)
+def _direction(east, north):
+    return _compass(math.atan2(east + 0.0, north + 0.0))  # -0.0 would turn the zero vector round
+
+
+@njit(nogil=True, cache=True)
+def _reach(sa, ca, dist, azimuth):
+    """Opposite and adjacent sides of the three angles, latitude, longitude gained, back-azimuth; sa, ca of the latitude."""
+    d, z = dist * _DEGREE, azimuth * _DEGREE
+    sd, cd, sz, cz = math.sin(d), math.cos(d), math.sin(z), math.cos(z)
     # Axes: through the meridian of the start, 90 degrees east of it, the pole.
     x, y, up = ca * cd - sa * sd * cz, sd * sz, sa * cd + ca * sd * cz
-    across = math.hypot(x, y)
+    across = math.sqrt(x * x + y * y)
     if across > 0:
         cos_turn, sin_turn = x / across, y / across
     else:
@@ -60,7 +66,14 @@ def destination_of(lat, lon, dist, azimuth):
     bx, by, bup = sd * ca + cd * sa * cz, -cd * sz, sd * sa - cd * ca * cz
     east = by * cos_turn - bx * sin_turn
     north = across * bup - up * (bx * cos_turn + by * sin_turn)
-    return math.atan2(up, across) / _DEGREE, wrapped(lon + math.atan2(y, x) / _DEGREE), _compass(east, north)
+    return up, across, y, x, east + 0.0, north + 0.0
+
+
+@njit(nogil=True, cache=True)
+def destination_of(lat, lon, dist, azimuth):
+    """(latitude, longitude, back-azimuth) of one point reached; all in degrees."""
+    up, across, y, x, east, north = _reach(math.sin(lat * _DEGREE), math.cos(lat * _DEGREE), dist, azimuth)
+    return math.atan2(up, across) / _DEGREE, wrapped(lon + math.atan2(y, x) / _DEGREE), _compass(math.atan2(east, north))
 
 
 @njit(nogil=True, cache=True)
@@ -80,13 +93,33 @@ def distance_azimuths_of(lat1, lon1, lat2, lon2):
         slant = math.sin((lat2 + lat1) * _DEGREE)
         north1, north2 = slant - 2 * sa * cb * half, slant - 2 * sb * ca * half
     dist = math.atan2(math.hypot(cb * st, north1), sa * sb + ca * cb * ct) / _DEGREE
-    return dist, _compass(cb * st, north1), _compass(-ca * st, north2)
+    return dist, _direction(cb * st, north1), _direction(-ca * st, north2)
 
 
 @njit(nogil=True, cache=True)
-def _destinations(lat, lon, dist, azimuth, out):
+def _sides(lat, dist, azimuth, opposite, adjacent):
+    last, sa, ca = math.nan, math.nan, math.nan
     for k in range(lat.size):
-        out[0, k], out[1, k], out[2, k] = destination_of(lat[k], lon[k], dist[k], azimuth[k])
+        if lat[k] != last:  # stations of one event follow each other
+            last, sa, ca = lat[k], math.sin(lat[k] * _DEGREE), math.cos(lat[k] * _DEGREE)
+        sides = _reach(sa, ca, dist[k], azimuth[k])
+        for angle in range(3):
+            opposite[angle, k], adjacent[angle, k] = sides[2 * angle], sides[2 * angle + 1]
+
+
+@njit(nogil=True, cache=True)
+def _in_degrees(lon, out):
+    for k in range(lon.size):
+        out[0, k] /= _DEGREE
+        out[1, k] = wrapped(lon[k] + out[1, k] / _DEGREE)
+        out[2, k] = _compass(out[2, k])
+
+
+def _destinations(lat, lon, dist, azimuth, out):
+    opposite, adjacent = np.empty(out.shape), np.empty(out.shape)
+    _sides(lat, dist, azimuth, opposite, adjacent)
+    np.arctan2(opposite, adjacent, out=out)  # vectorised by NumPy: the larger part of the work otherwise
+    _in_degrees(lon, out)
 
 
 @njit(nogil=True, cache=True)

@@ -27,7 +27,6 @@ from implicit_models.seismology.table_kernels import lookup
 DEGREE = math.pi / 180
 LONGEST_STEP = 0.3  # radians
 TINY_ANGLE = 1e-9  # radians; nearer than this the direction to a station is undefined
-CONVERGED = 1e-7  # decrease of chi-square that ends the iteration
 LOST = 1e6  # damping at which no step helps
 
 
@@ -56,10 +55,17 @@ def move(u, north, east, to_north, to_east, out):
 
 
 @njit(nogil=True, cache=True)
+def sine_cosine(u, s):
+    """Sine and cosine of the angle of two unit vectors."""
+    a, b, c = u[1] * s[2] - u[2] * s[1], u[2] * s[0] - u[0] * s[2], u[0] * s[1] - u[1] * s[0]
+    return math.sqrt(a * a + b * b + c * c), u[0] * s[0] + u[1] * s[1] + u[2] * s[2]
+
+
+@njit(nogil=True, cache=True)
 def angle_between(u, s):
     """Angle of two unit vectors, radians."""
-    a, b, c = u[1] * s[2] - u[2] * s[1], u[2] * s[0] - u[0] * s[2], u[0] * s[1] - u[1] * s[0]
-    return math.atan2(math.sqrt(a * a + b * b + c * c), u[0] * s[0] + u[1] * s[1] + u[2] * s[2])
+    sine, cosine = sine_cosine(u, s)
+    return math.atan2(sine, cosine)
 
 
 @njit(nogil=True, cache=True)
@@ -94,9 +100,8 @@ def jacobian(u, z, place, time, tables, north, east, J, r):
     frame(u, north, east)
     for i in range(time.size):
         s = place[i]
-        angle = angle_between(u, s)
-        T, Tz, Tx = travel_time(tables, z, angle)
-        sine = math.sin(angle)
+        sine, cosine = sine_cosine(u, s)
+        T, Tz, Tx = travel_time(tables, z, math.atan2(sine, cosine))
         slope = -Tx / sine if sine > TINY_ANGLE else 0.0
         J[i, 0] = slope * (s[0] * north[0] + s[1] * north[1] + s[2] * north[2])
         J[i, 1] = slope * (s[0] * east[0] + s[1] * east[1] + s[2] * east[2])
@@ -183,8 +188,10 @@ def damped_step(H, g, damping, depth_step, x):
 
 
 @njit(nogil=True, cache=True)
-def descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest, steps):
+def descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest, steps, enough):
     """(depth, chi-square, t0, iterations) of Levenberg-Marquardt from (u, z); u is overwritten.
+
+    It ends with a step that lowers chi-square by less than `enough`.
 
     The depth stays in [lowest, highest]: a step beyond is cut at the bound and the epicentre's share is solved again.
     """
@@ -215,7 +222,7 @@ def descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest,
             reached, new_z, place, time, weight, baz, baz_weight, tables, new_north, new_east, new_H, new_g, J, r
         )
         if found <= chi2:
-            finished = chi2 - found < CONVERGED * (1 + 0.01 * chi2) or found < 1e-10
+            finished = chi2 - found < enough * (1 + 0.01 * chi2) or found < 1e-10
             u[:], north[:], east[:], H[:], g[:] = reached, new_north, new_east, new_H, new_g
             z, chi2, t0, damping = new_z, found, new_t0, max(0.1 * damping, 1e-9)
             if finished:

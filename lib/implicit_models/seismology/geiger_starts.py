@@ -17,6 +17,7 @@ from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, baz
 RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
 POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
 DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+ROUGH, FINE = 1e-2, 1e-9  # decrease of chi-square that ends a descent: of each start, of the best of them
 CHORDS = 2049  # points of a row of `chord_times`
 
 
@@ -39,7 +40,7 @@ def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, r
     north, east, r = np.empty(3), np.empty(3), np.empty(n)
     cell, part = np.empty(n, np.int64), np.empty(n)
     frame(centre, north, east)
-    k = 0
+    k, whole = 0, weight.sum()
     for ring in range(rings.size):
         out = rings[ring] * DEGREE
         for point in range(points[ring]):
@@ -52,32 +53,39 @@ def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, r
             extra = 0.0
             for i in range(n):
                 s = place[i]
-                chord = 0.5 * last * math.sqrt((u[0] - s[0]) ** 2 + (u[1] - s[1]) ** 2 + (u[2] - s[2]) ** 2)
+                chord = 0.5 * last * math.sqrt(square_chord(u, s))
                 cell[i] = min(int(chord), last - 1)
                 part[i] = chord - cell[i]
                 if baz_weight[i] > 0:
                     e = baz_residual(u, s, baz[i])[0]
                     extra += math.sqrt(baz_weight[i]) * abs(e) if robust else baz_weight[i] * e * e
             for m in range(n_depths):
-                s0, s1, s2, used = 0.0, 0.0, 0.0, 0
-                for i in range(n):
-                    before, after = rows[m, cell[i]], rows[m, cell[i] + 1]
-                    e = time[i] - before - part[i] * (after - before)
-                    s0 += weight[i]
-                    s1 += weight[i] * e
-                    s2 += weight[i] * e * e
-                    if weight[i] > 0:
-                        r[used] = e
-                        used += 1
-                total = s2 - s1 * s1 / s0
+                row = rows[m]
                 if robust:
+                    used = 0
+                    for i in range(n):
+                        if weight[i] > 0:
+                            r[used] = time[i] - row[cell[i]] - part[i] * (row[cell[i] + 1] - row[cell[i]])
+                            used += 1
                     middle, used, total = np.median(r[:used]), 0, 0.0
                     for i in range(n):
                         if weight[i] > 0:
                             total += math.sqrt(weight[i]) * abs(r[used] - middle)
                             used += 1
+                else:
+                    s1, s2 = 0.0, 0.0
+                    for i in range(n):
+                        e = time[i] - row[cell[i]] - part[i] * (row[cell[i] + 1] - row[cell[i]])
+                        s1 += weight[i] * e
+                        s2 += weight[i] * e * e
+                    total = s2 - s1 * s1 / whole
                 cost[k, m] = total + extra
             k += 1
+
+
+@njit(nogil=True, cache=True)
+def square_chord(u, s):
+    return (u[0] - s[0]) ** 2 + (u[1] - s[1]) ** 2 + (u[2] - s[2]) ** 2
 
 
 @njit(nogil=True, cache=True)
@@ -91,12 +99,13 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
             break
         chosen[count, 0], chosen[count, 1] = k, m
         count += 1
-        scale = 0.3 * DEGREE + angle_between(centre, position[k])
+        scale = (0.3 * DEGREE + math.sqrt(square_chord(centre, position[k]))) ** 2
         for j in range(position.shape[0]):
-            across = angle_between(position[k], position[j]) / scale
-            for l in range(depths.size):
-                if across**2 + ((depths[l] - depths[m]) / 150.0) ** 2 < spacing**2:
-                    cost[j, l] = np.inf
+            across = square_chord(position[k], position[j]) / scale
+            if across < spacing**2:
+                for l in range(depths.size):
+                    if across + ((depths[l] - depths[m]) / 150.0) ** 2 < spacing**2:
+                        cost[j, l] = np.inf
         cost[k, m] = np.inf
     return count
 
@@ -125,13 +134,17 @@ def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points
     for k in range(count):
         found[k, :3] = position[chosen[k, 0]]
         z, chi2, t0, done = descend(
-            found[k, :3], depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest, steps
+            found[k, :3], depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, ROUGH
         )
         found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
         iterations += done
         if chi2 < found[best, 5] or k == 0:
             best = k
-    out[:6], out[6] = found[best], iterations
+    z, chi2, t0, done = descend(
+        found[best, :3], found[best, 3], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, FINE
+    )
+    found[best, 3], found[best, 4], found[best, 5] = z, t0, chi2
+    out[:6], out[6] = found[best], iterations + done
     other[5] = np.inf
     for k in range(count):
         away = 6371.0 * angle_between(found[k, :3], found[best, :3])

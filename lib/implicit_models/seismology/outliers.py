@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from implicit_models.seismology.geiger_kernels import angle_between, descend, travel_time
-from implicit_models.seismology.geiger_starts import CHORDS, choose_starts, chord_times, grid_costs
+from implicit_models.seismology.geiger_starts import CHORDS, ROUGH, choose_starts, chord_times, grid_costs
 
 CUT = 3.5  # standard deviations of a residual beyond which a pick is an outlier
 CENTRES = 4  # first picks whose surroundings are searched
@@ -54,7 +54,7 @@ def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, h
             factor = scale * scale / (scale * scale + e[i] * e[i])
             share[i] = weight[i] * factor * factor
             baz_share[i] = baz_weight[i] * factor * factor
-        z, _, t0, _ = descend(u, z, place, time, share, baz, baz_share, tables, lowest, highest, 6)
+        z, _, t0, _ = descend(u, z, place, time, share, baz, baz_share, tables, lowest, highest, 6, ROUGH)
         t0 = standardised(u, z, place, time, weight, tables, t0, e)
         scale *= SHRINK
     total = 0.0

@@ -176,8 +176,8 @@ def earthquake(
         split: by "sample", as the papers; or by "epicentre", none of which is in training and in test at other depths.
         layout, longitude: of the features, see `Encoding`.
         bands: k in 1..9 of the tests outside the training half.
-        n_train, n_test: keep so many samples, drawn without replacement, of the training set and of each test set; a smaller set
-            is the beginning of a larger one.
+        n_train, n_test: keep so many samples, drawn without replacement, of the training set and of each test set; a
+            smaller set is the beginning of a larger one.
         seed: of all draws.
 
     Returns:
@@ -197,16 +197,16 @@ def earthquake(
     table = build_p_table()
     depth = _depths(depths, table)
     lat, lon = mesh(step_deg, seed=seed)
-    encoding = Encoding(
-        n_stations, float(table.times[0, _columns(table, min_dist_deg, max_dist_deg)[1]]), layout, longitude, float(table.depths_km[-1])
-    )
+    longest = float(table.times[0, _columns(table, min_dist_deg, max_dist_deg)[1]])
+    encoding = Encoding(n_stations, longest, layout, longitude, float(table.depths_km[-1]))
     stations = {"min_dist_deg": min_dist_deg, "max_dist_deg": max_dist_deg, "noise_s": noise_s, "noise_deg": noise_deg}
 
     def record(events: np.ndarray, count: int | None, name: str, *values: int) -> Samples:
         if count is not None and not 1 <= count <= len(events):
             raise ValueError(f"{name}{list(values) or ''} has {len(events)} samples, {count} are wanted")
         cell, at = np.divmod(events[:count], len(depth))
-        return make_samples(lat[cell], lon[cell], depth[at], n_stations, **stations, table=table, seed=seed, name=name, values=values)
+        of_split = {"table": table, "seed": seed, "name": name, "values": values}
+        return make_samples(lat[cell], lon[cell], depth[at], n_stations, **stations, **of_split)
 
     inside = np.flatnonzero((lon > 90) & (lon < 270))
     train, test = _divide(inside, len(depth), split, stream(seed, "split"))
@@ -217,8 +217,8 @@ def earthquake(
         samples[k] = record(_divide(cells, len(depth), split, stream(seed, "split", k))[1], n_test, "test", k)
     encoded = {key: part.encode(encoding) for key, part in samples.items()}
     meta = {
-        "name": "earthquake", "seed": seed, "encoding": encoding.to_dict(), "samples": samples, "split": split, "step_deg": step_deg,
-        "depths_km": depth, "n_stations": n_stations, "model": table.model, **stations,
+        "name": "earthquake", "seed": seed, "encoding": encoding.to_dict(), "samples": samples, "split": split,
+        "step_deg": step_deg, "depths_km": depth, "n_stations": n_stations, "model": table.model, **stations,
     }  # fmt: skip
     return Dataset(*encoded.pop("train"), encoded, meta)
 
@@ -273,8 +273,8 @@ def _rows(table: PTable, depth_km: np.ndarray) -> np.ndarray:
     wrong = np.flatnonzero(~((np.abs(rows - whole) < 1e-6) & (whole >= 0) & (whole < len(table.depths_km))))
     if wrong.size:
         raise ValueError(
-            f"depth_km must be one of the table's, {table.depths_km[0]:g} to {table.depths_km[-1]:g} in steps of {step:g} km, got "
-            f"{depth_km[wrong[0]]:g} at index {wrong[0]}"
+            f"depth_km must be one of the table's, {table.depths_km[0]:g} to {table.depths_km[-1]:g} in steps of {step:g} km, "
+            f"got {depth_km[wrong[0]]:g} at index {wrong[0]}"
         )
     return whole.astype(np.int64)
 
@@ -285,7 +285,7 @@ def _columns(table: PTable, min_dist_deg: float, max_dist_deg: float) -> tuple[i
         raise ValueError(f"distances need 0 < min_dist_deg <= max_dist_deg, got {min_dist_deg} and {max_dist_deg}")
     end = float(table.p_end_deg.min())
     if max_dist_deg > end:
-        raise ValueError(f"max_dist_deg = {max_dist_deg} lies in the core's shadow: P ends at {end:.2f} degrees for the deepest events")
+        raise ValueError(f"max_dist_deg = {max_dist_deg} is in the core's shadow: P ends at {end:.2f} degrees for deep events")
     inside = np.flatnonzero((table.dist_deg >= min_dist_deg - 1e-9) & (table.dist_deg <= max_dist_deg + 1e-9))
     if not inside.size:
         raise ValueError(f"no distance of the table lies in {min_dist_deg} to {max_dist_deg} degrees")

@@ -24,7 +24,8 @@ def test_labels_by_hand():
 
 
 def test_papers_counts_of_features():
-    assert Encoding(5, 800.0).n_features == 30 and Encoding(45, 800.0).n_features == 270 and Encoding(5, 800.0, "five").n_features == 25
+    assert Encoding(5, 800.0).n_features == 30 and Encoding(45, 800.0).n_features == 270
+    assert Encoding(5, 800.0, "five").n_features == 25
 
 
 @pytest.mark.parametrize("k", range(1, 10))
@@ -56,14 +57,13 @@ def test_a_constant_depth_of_stations_is_zero():
     assert np.isfinite(U).all() and not U[:, 2::6].any()
 
 
+EVENTS = st.tuples(
+    st.floats(-90, 90), st.floats(-180, 180, exclude_max=True), st.floats(0, 694), st.floats(0, 800), st.floats(-180, 180)
+)
+
+
 @settings(max_examples=150, deadline=None)
-@given(
-    st.sampled_from(["absolute", "anchor"]),
-    st.lists(
-        st.tuples(st.floats(-90, 90), st.floats(-180, 180, exclude_max=True), st.floats(0, 694), st.floats(0, 800), st.floats(-180, 180)),
-        min_size=1, max_size=5,
-    ),
-)  # fmt: skip
+@given(st.sampled_from(["absolute", "anchor"]), st.lists(EVENTS, min_size=1, max_size=5))
 def test_decoding_undoes_encoding(longitude, rows):
     lat, lon, depth, time, anchor = np.array(rows).T
     encoding = Encoding.from_dict(Encoding(5, 800.0, longitude=longitude).to_dict())
@@ -109,8 +109,8 @@ def test_settings_survive_a_file(tmp_path):
         (lambda: Encoding(5, 800.0, longitude="circular"), "got 'circular'"),
         (lambda: Encoding.from_dict({"n_stations": 5, "scale": 2}), r"unknown or missing: \['scale', 'time_scale_s'\]"),
         (lambda: Encoding(5, 800.0).encode(*[np.zeros((3, 4))] * 5), r"must have shape \(N, 5\), got \(3, 4\)"),
-        (lambda: Encoding(2, 1.0).encode(*[np.zeros((3, 2))] * 4, np.zeros((2, 2))), r"back_azimuth must have shape \(3, 2\), got \(2, 2\)"),
-        (lambda: Encoding(2, 1.0).encode(*[np.zeros((2, 2))] * 4, [[0, 1], [np.nan, 0]]), r"back_azimuth must be finite, got nan at \(1, 0\)"),
+        (lambda: Encoding(2, 1.0).encode(*[np.zeros((3, 2))] * 4, np.zeros((2, 2))), r"must have shape \(3, 2\), got \(2, 2\)"),
+        (lambda: Encoding(2, 1.0).encode(*[np.zeros((2, 2))] * 4, [[0, 1], [np.nan, 0]]), r"back_azimuth .* got nan at \(1, 0\)"),
         (lambda: Encoding(2, 1.0).encode(*[np.zeros((2, 2))] * 3, [[0, 1], [3, 0]], 0.0), r"p_delay_s\[1, 0\] is 3.0"),
         (lambda: Encoding(2, 1.0).labels([0.0], [np.inf], [0.0], [0.0]), r"lon must be finite, got inf at \(0,\)"),
         (lambda: Encoding(2, 1.0, longitude="anchor").labels(*[np.zeros(2)] * 4), "needs anchor_lon"),

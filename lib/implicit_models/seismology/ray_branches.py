@@ -7,10 +7,11 @@ In a layer v = A r^B, so with slowness u = r/v and c = 1/(1-B) = log(r_t/r_b)/lo
 until it turns where u = p. The layers are those of obspy's model, so that the rays are TauPy's own; but every row of the
 table takes as many of them as it needs, and all branches share the sums over layers.
 
-A branch is the set of rays that turn between two depths at which T(Delta) folds, jumps of the velocity or kinks of it. The branch of the source's own
-layer holds the upgoing rays as well: they meet the downgoing ones at the horizontal ray. Along a branch dT/dDelta = p, so
-T(Delta) is interpolated by cubic Hermite polynomials in Delta, and the first arrival is the minimum over branches. The
-deepest branch ends at the core; diffraction continues it with the slowness of the grazing ray. With the source's depth,
+A branch is the set of rays that turn between two depths at which T(Delta) folds, jumps of the velocity or kinks of it. The
+source's own branch holds the upgoing rays as well: they meet the downgoing ones at the horizontal ray. Along a branch
+dT/dDelta = p, so T(Delta) is interpolated by cubic Hermite polynomials in Delta, and the first arrival is the minimum over
+branches. The deepest branch ends at the core; diffraction continues it with the slowness of the grazing ray. With the
+source's depth,
 
     dT/dz = +- sqrt(u^2 - p^2) / r,    + for upgoing rays, u and r at the source.
 """

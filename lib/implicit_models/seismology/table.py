@@ -55,7 +55,11 @@ class PTable:
     arrays: tuple[np.ndarray, ...]
 
     def lookup(
-        self, depth_km: Float[np.ndarray, "..."], dist_deg: Float[np.ndarray, "..."], *, on_shadow: Literal["raise", "nan"] = "raise"
+        self,
+        depth_km: Float[np.ndarray, "..."],
+        dist_deg: Float[np.ndarray, "..."],
+        *,
+        on_shadow: Literal["raise", "nan"] = "raise",
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Travel time and its slopes.
 
@@ -80,8 +84,8 @@ class PTable:
         return tuple(part.reshape(dist.shape)[()] for part in out)
 
     def _explain(self, depth, dist, T, shape, on_shadow) -> None:
-        inside = (depth >= self.depths_km[0]) & (depth <= self.depths_km[-1]) & (dist >= self.dist_deg[0]) & (dist <= self.dist_deg[-1])
-        off = np.flatnonzero(~inside)
+        on_depths = (depth >= self.depths_km[0]) & (depth <= self.depths_km[-1])
+        off = np.flatnonzero(~(on_depths & (dist >= self.dist_deg[0]) & (dist <= self.dist_deg[-1])))
         at = int(off[0]) if off.size else int(np.flatnonzero(np.isnan(T))[0])
         where = f" at {tuple(int(i) for i in np.unravel_index(at, shape))}" if shape else ""
         if off.size:
@@ -237,7 +241,7 @@ def _build(depths: np.ndarray, dists: np.ndarray, model: str, progress: bool) ->
         if upper is not None and upper.own == lower.own:
             found = _crossings(upper, lower)
             for j, surfaces in found:
-                first[i - 1, j] = 8 * count + len(surfaces)
+                first[i - 1, j] = 16 * count + len(surfaces)
                 sheets.append(surfaces)
                 count += len(surfaces)
         upper = ray_branches.branch_times(medium, depth, grid, above=False) if on_boundary else lower
@@ -271,10 +275,10 @@ def _crossings(upper: ray_branches.Branches, lower: ray_branches.Branches):
     mixed = np.flatnonzero((codes[:, :-1] != codes[0, 1:]).any(axis=0) | (codes[1, 1:] != codes[0, 1:]))
     found = []
     for j in mixed:
-        corners = [(row, column, row.T[row_codes[column], column]) for row, row_codes in zip(rows, codes, strict=True) for column in (j, j + 1)]
+        corners = [(row, x, row.T[code[x], x]) for row, code in zip(rows, codes, strict=True) for x in (j, j + 1)]
         # The tangent that stands in for a branch where it does not arrive must not come first there.
         surfaces = [
-            [(max(row.T[k, column], first), row.P[k, column] * _DEGREE, row.Z[k, column]) for row, column, first in corners]
+            [(max(row.T[k, x], first), row.P[k, x] * _DEGREE, row.Z[k, x]) for row, x, first in corners]
             for k in range(codes[:, j : j + 2].min(), codes[:, j : j + 2].max() + 1)
             if k in codes[:, j : j + 2] or all(row.reached[k, j : j + 2].all() for row in rows)
         ]

@@ -9,7 +9,7 @@ first arrival is their minimum; so the kinks of a crossover lie where they are.
 
     grid (4,)       first depth, depth step (km), first distance, distance step (degrees)
     nodes (Z, X, 4) T, dT/dDelta, dT/dz from the shallower and from the deeper side
-    first (Z-1, X-1) int32: -1, or 8 * (index of the cell's first surface) + number of surfaces
+    first (Z-1, X-1) int32: -1, or 16 * (index of the cell's first surface) + number of surfaces
     sheets (n, 4, 3) T, dT/dDelta, dT/dz at the corners (z0,x0), (z0,x1), (z1,x0), (z1,x1)
     p_end (Z,)      distance in degrees at which the direct P ends; beyond it nodes hold the diffracted wave
 """
@@ -26,16 +26,20 @@ from numba import njit
 def _basis(s):
     """Values and derivatives of the cubic Hermite basis: (value 0, value 1, slope 0, slope 1) and their d/ds."""
     r = 1.0 - s
-    return ((1 + 2 * s) * r * r, s * s * (3 - 2 * s), s * r * r, -s * s * r, -6 * s * r, 6 * s * r, r * (1 - 3 * s), s * (3 * s - 2))
+    values, slopes = ((1 + 2 * s) * r * r, s * s * (3 - 2 * s)), (s * r * r, -s * s * r)
+    return (*values, *slopes, -6 * s * r, 6 * s * r, r * (1 - 3 * s), s * (3 * s - 2))
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _corner(T, Tx, Tz, value_x, slope_x, dvalue_x, dslope_x, value_z, slope_z, dvalue_z, dslope_z, hx, hz):
-    """A corner's share of (S, hz dS/dz, hx dS/dDelta)."""
-    square, cross, down = T * T, 2 * T * Tx * hx, 2 * T * Tz * hz
-    along, dalong = value_x * square + slope_x * cross, dvalue_x * square + dslope_x * cross
-    return (value_z * along + slope_z * value_x * down, dvalue_z * along + dslope_z * value_x * down,
-            value_z * dalong + slope_z * dvalue_x * down)  # fmt: skip
+def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
+    """A corner's share of (S, hz dS/dz, hx dS/dDelta); along and down are the bases in distance and depth."""
+    square, across, below = T * T, 2 * T * Tx * hx, 2 * T * Tz * hz
+    value, change = along[column] * square + along[2 + column] * across, along[4 + column] * square + along[6 + column] * across
+    return (
+        down[row] * value + down[2 + row] * along[column] * below,
+        down[4 + row] * value + down[6 + row] * along[column] * below,
+        down[row] * change + down[2 + row] * along[4 + column] * below,
+    )
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -51,26 +55,27 @@ def lookup(tables, depth, dist):
     if not (0 <= fz <= rows and 0 <= fx <= columns):
         return np.nan, np.nan, np.nan
     i, j = min(int(fz), rows - 1), min(int(fx), columns - 1)
-    z0, z1, gz0, gz1, dz0, dz1, dgz0, dgz1 = _basis(fz - i)
-    x0, x1, gx0, gx1, dx0, dx1, dgx0, dgx1 = _basis(fx - j)
+    down, along = _basis(fz - i), _basis(fx - j)
     hz, hx = grid[1], grid[3]
     where = first[i, j]
     if where < 0:
-        a, az, ax = _corner(nodes[i, j, 0], nodes[i, j, 1], nodes[i, j, 3], x0, gx0, dx0, dgx0, z0, gz0, dz0, dgz0, hx, hz)
-        b, bz, bx = _corner(nodes[i, j + 1, 0], nodes[i, j + 1, 1], nodes[i, j + 1, 3], x1, gx1, dx1, dgx1, z0, gz0, dz0, dgz0, hx, hz)
-        c, cz, cx = _corner(nodes[i + 1, j, 0], nodes[i + 1, j, 1], nodes[i + 1, j, 2], x0, gx0, dx0, dgx0, z1, gz1, dz1, dgz1, hx, hz)
-        d, dz, dx = _corner(nodes[i + 1, j + 1, 0], nodes[i + 1, j + 1, 1], nodes[i + 1, j + 1, 2], x1, gx1, dx1, dgx1, z1, gz1, dz1, dgz1, hx, hz)  # fmt: skip
-        best, best_z, best_x = a + b + c + d, az + bz + cz + dz, ax + bx + cx + dx
+        best = best_z = best_x = 0.0
+        for row in range(2):
+            for column in range(2):
+                node = nodes[i + row, j + column]
+                S, Sz, Sx = _corner(node[0], node[1], node[3 - row], along, column, down, row, hx, hz)
+                best, best_z, best_x = best + S, best_z + Sz, best_x + Sx
     else:
         best, best_z, best_x = np.inf, 0.0, 0.0
-        for k in range(where >> 3, (where >> 3) + (where & 7)):
-            f = sheets[k]
-            a, az, ax = _corner(f[0, 0], f[0, 1], f[0, 2], x0, gx0, dx0, dgx0, z0, gz0, dz0, dgz0, hx, hz)
-            b, bz, bx = _corner(f[1, 0], f[1, 1], f[1, 2], x1, gx1, dx1, dgx1, z0, gz0, dz0, dgz0, hx, hz)
-            c, cz, cx = _corner(f[2, 0], f[2, 1], f[2, 2], x0, gx0, dx0, dgx0, z1, gz1, dz1, dgz1, hx, hz)
-            d, dz, dx = _corner(f[3, 0], f[3, 1], f[3, 2], x1, gx1, dx1, dgx1, z1, gz1, dz1, dgz1, hx, hz)
-            if a + b + c + d < best:
-                best, best_z, best_x = a + b + c + d, az + bz + cz + dz, ax + bx + cx + dx
+        for k in range(where >> 4, (where >> 4) + (where & 15)):
+            T2 = T2z = T2x = 0.0
+            for row in range(2):
+                for column in range(2):
+                    node = sheets[k, 2 * row + column]
+                    S, Sz, Sx = _corner(node[0], node[1], node[2], along, column, down, row, hx, hz)
+                    T2, T2z, T2x = T2 + S, T2z + Sz, T2x + Sx
+            if T2 < best:
+                best, best_z, best_x = T2, T2z, T2x
     if best <= 1e-18:
         return 0.0, 0.0, 0.0
     T = math.sqrt(best)

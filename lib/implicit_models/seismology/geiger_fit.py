@@ -104,7 +104,9 @@ class Fit:
                 for k in np.flatnonzero(suspect | (current & enough & known & ~bad)):
                     self._set_aside(k, not bad[k])
             # Where the direct P ends is known once the location is.
-            self.state[self.beyond & (current & ~suspect)[self.event]] = BEYOND
+            refused = self.beyond & (current & ~suspect)[self.event] & (self.state != BEYOND)
+            left = np.bincount(self.event[(self.state == USED) & ~refused], minlength=n)
+            self.state[refused & (left >= 3)[self.event]] = BEYOND
             events = np.union1d(self.event[self.state != before], np.flatnonzero(suspect))
             self.solve(events)
 
@@ -155,6 +157,7 @@ class Fit:
                 "gap": self.gap > 180,
                 "outliers": some(OUTLIER),
                 "beyond_p": some(BEYOND),
+                "diffracted": np.bincount(self.event[used & self.beyond], minlength=n) > 0,
                 "poor_fit": (dof > 0) & (misfit > chi2.ppf(0.999, np.maximum(dof, 1))),
                 "ambiguous": close,
                 "unresolved": self.located & ~(major < UNRESOLVED_KM),

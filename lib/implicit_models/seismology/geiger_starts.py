@@ -12,11 +12,13 @@ import numpy as np
 from numba import njit
 
 from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, baz_residual, descend, frame, move, travel_time
+from implicit_models.seismology.table_kernels import beyond_p
 
 # Degrees from the earliest station, and points on each ring.
 RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
 POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
 DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+SHADOW_PRICE = 12.25  # in chi-square, of a pick that a location puts beyond the direct P: 3.5 standard deviations, an outlier's
 ROUGH, FINE = 1e-2, 1e-9  # decrease of chi-square that ends a descent: of each start, of the best of them
 CHORDS = 2049  # points of a row of `chord_times`
 
@@ -114,7 +116,8 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
 def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
     """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
 
-    other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
+    other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none. A place that
+    has picks beyond the direct P is preferred only if it fits as much better as leaving these out would cost.
     """
     first = -1
     for i in range(time.size):
@@ -129,7 +132,7 @@ def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points
     centre = place[first]
     grid_costs(centre, direction, place, time, weight, baz, baz_weight, rows, rings, points, False, position, cost)
     count = choose_starts(centre, position, cost, depths, 0.5, chosen)
-    found = np.empty((count, 6))
+    found, price = np.empty((count, 6)), np.empty(count)
     best, iterations = 0, 0
     for k in range(count):
         found[k, :3] = position[chosen[k, 0]]
@@ -137,19 +140,26 @@ def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points
             found[k, :3], depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, ROUGH
         )
         found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
+        price[k] = chi2
+        for i in range(time.size):
+            if weight[i] > 0 and beyond_p(tables, z, angle_between(found[k, :3], place[i]) / DEGREE):
+                price[k] += SHADOW_PRICE
         iterations += done
-        if chi2 < found[best, 5] or k == 0:
+        if price[k] < price[best]:
             best = k
+    lowest_price = price[best]
     z, chi2, t0, done = descend(
         found[best, :3], found[best, 3], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, FINE
     )
+    gained = found[best, 5] - chi2
     found[best, 3], found[best, 4], found[best, 5] = z, t0, chi2
     out[:6], out[6] = found[best], iterations + done
     other[5] = np.inf
     for k in range(count):
         away = 6371.0 * angle_between(found[k, :3], found[best, :3])
-        if found[k, 5] < other[5] and away > 50.0:
-            other[:6] = found[k]
+        more = price[k] - lowest_price + gained
+        if away > 50.0 and chi2 + more < other[5]:
+            other[:5], other[5] = found[k, :5], chi2 + more
 
 
 @njit(nogil=True, cache=True)

@@ -22,6 +22,7 @@ FLAGS = {
     "gap": "azimuthal gap above 180 degrees: all stations lie on one side",
     "outliers": "some picks do not fit and are left out",
     "beyond_p": "some picks lie beyond the end of the direct P and are left out",
+    "diffracted": "picks used lie beyond the end of the direct P: without them too few are left",
     "poor_fit": "residuals larger than their standard deviations allow (chi-square, 0.1 %)",
     "ambiguous": "a second place, 50 km away or more, fits about as well",
     "unresolved": f"the ellipse is longer than {UNRESOLVED_KM:g} km: these stations do not locate it",

@@ -26,7 +26,7 @@ def main() -> int:
     medium = ray_branches.layered(6371.0, top, bottom, top / np.array([5.8, 6.5]), bottom / np.array([5.8, 6.5]))
     ray_branches.branch_times(medium, 10.0, np.radians([0.0, 0.25]), above=False)
     grid, first = np.array([0.0, 1.0, 0.0, 0.25]), np.full((1, 1), -1, np.int32)
-    tables = (grid, np.ones((2, 2, 4)), first, np.zeros((0, 4, 3)), np.full(2, 90.0))
+    tables = (grid, np.ones((2, 2, 3)), first, np.zeros((0, 4, 3)), np.full(2, 90.0))
     table_kernels.lookup_many(tables, np.zeros(1), np.zeros(1), True, *np.empty((3, 1)))
     print(f"travel-time kernels ready ({time.perf_counter() - start:.1f} s)")
     return 0

@@ -228,25 +228,24 @@ def _build(depths: np.ndarray, dists: np.ndarray, model: str, progress: bool) ->
     if depths[-1] >= deepest:
         raise ValueError(f"depths_km must stay above the core at {deepest:g} km, got {depths[-1]:g}")
     grid, shape = dists * _DEGREE, (len(depths), len(dists))
-    nodes, p_end = np.empty((*shape, 4)), np.empty(len(depths))
+    nodes, p_end = np.empty((*shape, 3)), np.empty(len(depths))
     first, sheets, count = np.full((shape[0] - 1, shape[1] - 1), -1, np.int32), [], 0
     boundaries, columns = medium.boundaries(), np.arange(shape[1])
     upper = None  # the row above, seen from below
     for i, depth in enumerate(_reported(depths, progress)):
         on_boundary = i > 0 and bool(np.any(np.abs(boundaries - depth) < 1e-9))
         lower = ray_branches.branch_times(medium, depth, grid, above=on_boundary)
-        best = lower.first_arrival()
-        for part, values in enumerate((lower.T, lower.P * _DEGREE, lower.Z)):
-            nodes[i, :, part] = values[best, columns]
         if upper is not None and upper.own == lower.own:
-            found = _crossings(upper, lower)
-            for j, surfaces in found:
+            # dT/dz jumps at a boundary: nodes have that of the deeper side, the cells above it surfaces of their own.
+            for j, surfaces in _surfaces(upper, lower, every=on_boundary):
                 first[i - 1, j] = 16 * count + len(surfaces)
                 sheets.append(surfaces)
                 count += len(surfaces)
         upper = ray_branches.branch_times(medium, depth, grid, above=False) if on_boundary else lower
-        nodes[i, :, 3] = upper.Z[upper.first_arrival(), columns]
-        p_end[i] = lower.end / _DEGREE
+        best = upper.first_arrival()
+        for part, values in enumerate((upper.T, upper.P * _DEGREE, upper.Z)):
+            nodes[i, :, part] = values[best, columns]
+        p_end[i] = upper.end / _DEGREE
         if not np.isfinite(nodes[i]).all():
             j = int(np.flatnonzero(~np.isfinite(nodes[i]).all(axis=1))[0])
             raise ValueError(f"model {model!r} has no P arrival at {dists[j]:g} degrees from {depth:g} km depth")
@@ -268,13 +267,16 @@ def _reported(depths: np.ndarray, progress: bool) -> Iterable[float]:
     return tqdm(depths, desc="travel times", unit="depth", disable=None, leave=False)
 
 
-def _crossings(upper: ray_branches.Branches, lower: ray_branches.Branches):
-    """(column, surfaces (n, 4, 3)) of the cells whose corners belong to several branches; one between may be first inside."""
+def _surfaces(upper: ray_branches.Branches, lower: ray_branches.Branches, every: bool):
+    """(column, surfaces (n, 4, 3)) of the cells whose corners belong to several branches, or of every cell.
+
+    A branch between those of the corners may be first inside the cell.
+    """
     rows = (upper, lower)
     codes = np.stack([row.first_arrival() for row in rows])
     mixed = np.flatnonzero((codes[:, :-1] != codes[0, 1:]).any(axis=0) | (codes[1, 1:] != codes[0, 1:]))
     found = []
-    for j in mixed:
+    for j in range(codes.shape[1] - 1) if every else mixed:
         corners = [(row, x, row.T[code[x], x]) for row, code in zip(rows, codes, strict=True) for x in (j, j + 1)]
         # The tangent that stands in for a branch where it does not arrive must not come first there.
         surfaces = [

@@ -3,12 +3,13 @@
 Between nodes S = T^2 is interpolated, by cubic Hermite polynomials in depth and distance with the exact slopes of the
 nodes (twists zero). Around a source S is a paraboloid, (z^2 + x^2)/v^2, where T is a cone: with S the first degree of
 distance needs no finer grid. A cell whose corners belong to different branches has one such surface for each, and its
-first arrival is their minimum; so the kinks of a crossover lie where they are.
+first arrival is their minimum; so the kinks of a crossover lie where they are. A cell just above a discontinuity has a
+surface too, with the slopes of its side.
 
 `tables` is a plain tuple, `PTable.arrays`:
 
     grid (4,)       first depth, depth step (km), first distance, distance step (degrees)
-    nodes (Z, X, 4) T, dT/dDelta, dT/dz from the shallower and from the deeper side
+    nodes (Z, X, 3) T, dT/dDelta, dT/dz, from the deeper side where dT/dz jumps
     first (Z-1, X-1) int32: -1, or 16 * (index of the cell's first surface) + number of surfaces
     sheets (n, 4, 3) T, dT/dDelta, dT/dz at the corners (z0,x0), (z0,x1), (z1,x0), (z1,x1)
     p_end (Z,)      distance in degrees at which the direct P ends; beyond it nodes hold the diffracted wave
@@ -63,7 +64,7 @@ def lookup(tables, depth, dist):
         for row in range(2):
             for column in range(2):
                 node = nodes[i + row, j + column]
-                S, Sz, Sx = _corner(node[0], node[1], node[3 - row], along, column, down, row, hx, hz)
+                S, Sz, Sx = _corner(node[0], node[1], node[2], along, column, down, row, hx, hz)
                 best, best_z, best_x = best + S, best_z + Sz, best_x + Sx
     else:
         best, best_z, best_x = np.inf, 0.0, 0.0

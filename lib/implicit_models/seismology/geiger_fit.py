@@ -93,7 +93,7 @@ class Fit:
             current[events] = True
             suspect = np.zeros(n, bool)
             if outliers:
-                used = self.state == USED
+                used = (self.state == USED) & current[self.event]
                 worst = np.zeros(n)
                 np.maximum.at(worst, self.event[used], (np.abs(self.residual) * size_of)[used])
                 bad = (worst > CUT) | (self.out[:, 5] > chi2.ppf(0.999, np.maximum(self.n_data - 4, 1)))

@@ -73,15 +73,18 @@ class LearnedLocator:
         got = {name: w.shape for name, w in self.weights.items()}
         if got != wanted:
             wrong = sorted(name for name in got.keys() | wanted.keys() if got.get(name) != wanted.get(name))
-            raise ValueError(f"weights of a {self.kind} locator with {p} inputs: {wrong[0]} must have shape {wanted.get(wrong[0])}, got {got.get(wrong[0])}")
+            raise ValueError(
+                f"weights of a {self.kind} locator with {p} inputs: {wrong[0]} must have shape {wanted.get(wrong[0])}, got {got.get(wrong[0])}"
+            )
         bad = [name for name, w in self.weights.items() if not np.isfinite(w).all()]
         if bad:
             raise ValueError(f"weight {bad[0]} is not finite")
 
     @classmethod
     def from_layers(
-        cls, layers: Sequence[tuple[np.ndarray, np.ndarray]], encoding: Encoding, *, skip: np.ndarray | None = None, about: Mapping[str, Any] | None = None
-    ) -> LearnedLocator:
+        cls, layers: Sequence[tuple[np.ndarray, np.ndarray]], encoding: Encoding, *, skip: np.ndarray | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> LearnedLocator:  # fmt: skip
         """A residual MLP from its layers [(W, b), ...] and its linear skip."""
         weights = {f"{name}{k}": w for k, layer in enumerate(layers) for name, w in zip("Wb", layer, strict=True)}
         return cls("eikonet", encoding, weights | ({} if skip is None else {"D": skip}), about or {})
@@ -207,15 +210,17 @@ class LearnedLocator:
             "a learned locator gives no covariance",
         ]
         flags = []
-        if self.encoding.longitude == "absolute" and (np.abs(np.mod(lon[chosen], 360) - 180) > 90).any():
+        if self.encoding.longitude == "absolute" and max(abs(place % 360 - 180) for place in (lon[chosen[0]], found_lon)) > 90:
             flags.append("extrapolated")
         epicentre = min(max(found_lat, -90.0), 90.0)
         table = build_p_table(shadow="diffracted") if table is None else table
         within = min(max(depth, float(table.depths_km[0])), float(table.depths_km[-1]))
         if epicentre != found_lat or within != depth:
             flags.append("off_range")
-            notes.append(f"the network's answer: latitude {found_lat:.2f}, depth {depth:.1f} km; residuals are those of {epicentre:.2f}, {within:.1f} km")
-        origin = clock[chosen[0]] - travel
+            notes.append(
+                f"the network's answer: latitude {found_lat:.2f}, depth {depth:.1f} km; residuals are those of {epicentre:.2f}, {within:.1f} km"
+            )
+        origin = float(clock[chosen[0]] - travel)
         dist, azimuth, _ = distance_azimuths(epicentre, found_lon, lat, lon)
         residual = clock - origin - table.lookup(within, dist, on_shadow="nan")[0]
         seen = np.sort(azimuth[chosen])

@@ -10,7 +10,7 @@ import torch
 from implicit_models import ImplicitModel
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.geodesy import destination, geographic_latitude
-from implicit_models.seismology.learned import LearnedLocator, default_file
+from implicit_models.seismology.learned import REACH, LearnedLocator, default_file
 from implicit_models.seismology.locate import locate, main
 from implicit_models.seismology.table import build_p_table
 
@@ -144,6 +144,17 @@ def test_the_choice_of_stations_is_open(table):
     assert found.notes[0] in found.report() and "nan" not in found.report()
 
 
+def test_stations_stay_within_the_reach_of_training(table):
+    near = oracle()
+    near = LearnedLocator("eikonet", near.encoding, near.weights, {REACH: 20.0})
+    (found,) = locate(picks(table), method=near, table=table)
+    # Within 20 degrees of S0 are S1, S2, S6 and itself; the fifth nearest comes in too, and that is said.
+    assert {"S0", "S1", "S2", "S6"} < set(found.residuals["station"][found.residuals["used"]])
+    assert "extrapolated" in found.flags and "nearer stations" in found.report()
+    far = LearnedLocator("eikonet", near.encoding, near.weights, {REACH: 60.0})
+    assert locate(picks(table), method=far, table=table)[0].flags == ()
+
+
 def test_stations_without_back_azimuths_are_passed_over_or_named(table):
     sample = picks(table)
     sample.loc[[1, 3], "baz"] = np.nan
@@ -156,7 +167,7 @@ def test_stations_without_back_azimuths_are_passed_over_or_named(table):
 
 def test_elsewhere_than_it_was_trained_is_said(table):
     (found,) = locate(picks(table, lon=10.0), method=oracle((30.0, 10.0, 100.0)), table=table)
-    assert "extrapolated" in found.flags and "trained on" in found.report()
+    assert "extrapolated" in found.flags and "trained on other longitudes" in found.report()
 
 
 def test_an_impossible_answer_is_said_not_hidden(table):

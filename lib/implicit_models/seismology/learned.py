@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 KINDS = ("implicit", "eikonet")
 LAYERS = 6
+REACH = "stations within, degrees"  # entry of `about`: how far from the source the stations of the training data were
 NONE = Ellipse(math.nan, math.nan, math.nan, math.nan)
 
 
@@ -171,10 +172,16 @@ class LearnedLocator:
         U = self.encoding.encode(station_lat, station_lon, 0.0, p_delay_s, back_azimuth)
         return self.encoding.decode(self.outputs(U), np.asarray(station_lon, np.float64)[:, 0])
 
+    @property
+    def reach_deg(self) -> float:
+        """Largest distance of a station in the training data; inf if the file does not say."""
+        return float(self.about.get(REACH, math.inf))
+
     def locate_picks(self, picks: pandas.DataFrame, *, table: PTable | None = None) -> Location:
         """Locate one event from as many of its picks as the network has stations.
 
-        The first to pick is the anchor; then comes, again and again, the station farthest from those chosen.
+        The first to pick is the anchor; then comes, again and again, the station farthest from those chosen, among those that are
+        no farther from the anchor than training stations were from the source (`about`), as long as these are enough.
 
         Args:
             picks: of one event, from `read_picks`.
@@ -194,7 +201,7 @@ class LearnedLocator:
             )
         clock = (usable["p_time"] - usable["elev_m"].fillna(0.0) / 1000 / SURFACE_P_KM_S).to_numpy(np.float64)
         lat, lon = geocentric_latitude(usable["lat"].to_numpy(np.float64)), usable["lon"].to_numpy(np.float64)
-        chosen = _spread(lat, lon, clock, np.flatnonzero(usable["baz"].notna()), wanted)
+        chosen = _spread(lat, lon, clock, np.flatnonzero(usable["baz"].notna()), wanted, self.reach_deg)
         delay = clock[chosen] - clock[chosen[0]]
         answer = self.predict(lat[None, chosen], lon[None, chosen], delay[None], usable["baz"].to_numpy(np.float64)[None, chosen])
         return self._location(picks, usable, chosen, lat, lon, clock, [float(value[0]) for value in answer], event, table)
@@ -206,12 +213,10 @@ class LearnedLocator:
         names = list(usable["station"])
         notes = [
             f"stations: {', '.join(names[k] for k in chosen)} of {len(names)}; {names[chosen[0]]}, the first to pick, is the anchor, each "
-            "other is the farthest from those before it",
+            "other the farthest from those before it" + (f" (within {self.reach_deg:g} degrees)" if math.isfinite(self.reach_deg) else ""),
             "a learned locator gives no covariance",
         ]
         flags = []
-        if self.encoding.longitude == "absolute" and max(abs(place % 360 - 180) for place in (lon[chosen[0]], found_lon)) > 90:
-            flags.append("extrapolated")
         epicentre = min(max(found_lat, -90.0), 90.0)
         table = build_p_table(shadow="diffracted") if table is None else table
         within = min(max(depth, float(table.depths_km[0])), float(table.depths_km[-1]))
@@ -223,6 +228,9 @@ class LearnedLocator:
         origin = float(clock[chosen[0]] - travel)
         dist, azimuth, _ = distance_azimuths(epicentre, found_lon, lat, lon)
         residual = clock - origin - table.lookup(within, dist, on_shadow="nan")[0]
+        elsewhere = self.encoding.longitude == "absolute" and max(abs(x % 360 - 180) for x in (lon[chosen[0]], found_lon)) > 90
+        if elsewhere or dist[chosen].max() > self.reach_deg:
+            flags.append("extrapolated")
         seen = np.sort(azimuth[chosen])
         rows, place = [], 0
         for p in picks.itertuples():
@@ -242,9 +250,11 @@ class LearnedLocator:
         )  # fmt: skip
 
 
-def _spread(lat, lon, clock, candidates: np.ndarray, wanted: int) -> list[int]:
+def _spread(lat, lon, clock, candidates: np.ndarray, wanted: int, reach_deg: float) -> list[int]:
     """Indices of the first pick, then of the candidates each farthest from those before."""
     chosen = [int(candidates[np.argmin(clock[candidates])])]
+    away = distance_azimuths(lat[chosen[0]], lon[chosen[0]], lat[candidates], lon[candidates])[0]
+    candidates = candidates[away <= max(reach_deg, np.partition(away, wanted - 1)[wanted - 1])]
     nearest = np.full(candidates.size, np.inf)
     while len(chosen) < wanted:
         nearest = np.minimum(nearest, distance_azimuths(lat[chosen[-1]], lon[chosen[-1]], lat[candidates], lon[candidates])[0])

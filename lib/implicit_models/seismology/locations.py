@@ -26,7 +26,7 @@ FLAGS = {
     "poor_fit": "residuals larger than their standard deviations allow (chi-square, 0.1 %)",
     "ambiguous": "a second place, 50 km away or more, fits about as well",
     "unresolved": f"the ellipse is longer than {UNRESOLVED_KM:g} km: these stations do not locate it",
-    "extrapolated": "the anchor station or the answer lies outside the half of the globe, 90 E over 180 to 90 W, that the network was trained on",
+    "extrapolated": "the network was trained on other longitudes (90 E over 180 to 90 W), or on nearer stations",
     "off_range": "the network's answer lies beyond a pole or outside the depths of the travel times",
 }
 

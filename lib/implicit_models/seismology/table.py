@@ -90,8 +90,9 @@ class PTable:
         where = f" at {tuple(int(i) for i in np.unravel_index(at, shape))}" if shape else ""
         if off.size:
             raise ValueError(
-                f"depth {depth[at]:g} km and distance {dist[at]:g} degrees{where} are off the table: depths "
-                f"{self.depths_km[0]:g} to {self.depths_km[-1]:g} km, distances {self.dist_deg[0]:g} to {self.dist_deg[-1]:g} degrees"
+                f"depth {depth[at]:g} km and distance {dist[at]:g} degrees{where} are off the table: "
+                f"depths {self.depths_km[0]:g} to {self.depths_km[-1]:g} km, "
+                f"distances {self.dist_deg[0]:g} to {self.dist_deg[-1]:g} degrees"
             )
         if on_shadow == "raise":
             end = np.interp(depth[at], self.depths_km, self.p_end_deg)

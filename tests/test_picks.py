@@ -8,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from implicit_models.seismology.picks import COLUMNS, read_picks
+from implicit_models.seismology.picks_csv import utc_seconds
 
 HEADER = "station,lat,lon,elev_m,p_time,phase,sigma_s,baz,sigma_baz\n"
 ROW = "AAA,10,20,100,2012-01-01T05:28:48.18Z,P,0.2,45,5\n"
@@ -41,6 +44,13 @@ def test_a_row_is_read_with_its_units(tmp_path):
 ])  # fmt: skip
 def test_times_with_a_zone(tmp_path, text, seconds):
     assert read_picks(write(tmp_path, HEADER + ROW.replace("2012-01-01T05:28:48.18Z", text)))["p_time"][0] == seconds
+
+
+@given(st.integers(-2_000_000_000, 4_000_000_000), st.integers(0, 999_999), st.integers(-14 * 60, 14 * 60))
+def test_an_offset_is_taken_off(seconds, micro, offset):
+    local = np.datetime64(seconds, "s") + np.timedelta64(micro, "us") + np.timedelta64(offset, "m")
+    zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+    assert utc_seconds(f"{local}{zone}", "here") == pytest.approx(seconds + micro / 1e6, abs=1e-6)
 
 
 @pytest.mark.parametrize("text", ["2012-01-01T05:28:48.18", "2012-01-01 05:28:48", "2012-01-01"])

@@ -1,5 +1,7 @@
 """Seismology: P travel times, the sphere's geometry, picks, and the location of earthquakes.
 
+`locate`, for a table of picks, is in the module of that name, which is a command too.
+
 A public name is resolved on first use (PEP 562).
 """
 
@@ -19,6 +21,11 @@ _ORIGIN = {
     "build_p_table": "table",
     "PTable": "table",
     "Encoding": "encoding",
+    "read_picks": "picks",
+    "read_stations": "stations",
+    "locate_events": "geiger",
+    "Location": "location",
+    "LearnedLocator": "learned",
     "destination": "geodesy",
     "distance_azimuths": "geodesy",
     "geocentric_latitude": "geodesy",

@@ -5,7 +5,7 @@ of noise, located from P alone; the same with back-azimuths. SciPy solves the sa
 kernels of ours, from the usual four starts an event (the earliest station; 10, 100, 300 and 600 km), without and with the analytic
 Jacobian; ours searches its grid and descends from eight starts. One descent beside one of SciPy's is a ratio of its own.
 
-Far errors: the share of events that the covariances themselves put beyond 50 km is what no unbiased locator falls below. It is
+Far errors: the share of events that the covariances themselves put beyond 50 km is what no unbiased locator falls below, as far as the travel times are linear. It is
 printed beside the share measured, and a search with ten times the starts says whether a better minimum was missed.
 
 Real: the PDE event and the ISF event (ground truth to 5 km) that obspy's own tests carry, joined to the station list of IMPLICIT_DATA.

@@ -250,6 +250,18 @@ def test_back_azimuths_are_data(table):
     assert np.median(seeing) < 0.8 * np.median(blind) and np.percentile(seeing, 95) < 0.5 * np.percentile(blind, 95)
 
 
+@pytest.mark.parametrize("wrong", [[2], [0, 5]])
+def test_a_back_azimuth_that_points_away_is_left_out(table, wrong):
+    station_lat, station_lon, time = network(table)
+    baz = distance_azimuths(12.0, 80.0, station_lat, station_lon)[2]
+    baz[0, wrong] += 180.0
+    found = locate_events(station_lat, station_lon, time, 0.5, baz=baz % 360, sigma_baz=5.0, table=table, geographic=False)
+    assert list(np.flatnonzero(~found.baz_used[0])) == wrong and found.flags["back_azimuths"][0]
+    assert (found.status[0] == USED).all() and off_km(found, 12.0, 80.0)[0] < 0.1
+    right = distance_azimuths(12.0, 80.0, station_lat, station_lon)[2]
+    assert locate_events(station_lat, station_lon, time, 0.5, baz=right, sigma_baz=5.0, table=table, geographic=False).baz_used.all()
+
+
 def test_two_stations_with_back_azimuths(table):
     station_lat, station_lon = around(10.0, 20.0, [6.0, 9.0], [30.0, 150.0])
     dist, _, baz = distance_azimuths(10.0, 20.0, station_lat, station_lon)

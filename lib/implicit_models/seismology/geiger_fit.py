@@ -19,7 +19,7 @@ from implicit_models.seismology.uncertainty import covariances
 
 RADIUS_KM = 6371.0
 STEPS = 40  # of a descent
-ROUNDS = 6  # of leaving out and taking back
+ROUNDS = 8  # of leaving out and taking back
 
 
 class Fit:
@@ -43,13 +43,14 @@ class Fit:
         self.gap, self.p_end = np.full(n, np.nan), np.full(n, np.nan)
         self.residual, self.dist, self.azimuth = (np.full(picks, np.nan) for _ in range(3))
         self.beyond = np.zeros(picks, bool)
+        self.baz_used, self.baz_size = data.baz_weight > 0, np.full(picks, np.nan)
 
     def solve(self, events: np.ndarray) -> None:
         """Locate these events from their used picks."""
         data = self.data
         used = self.state == USED
         times = np.bincount(self.event[used], minlength=data.n_events)
-        angles = np.bincount(self.event[used & (data.baz_weight > 0)], minlength=data.n_events)
+        angles = np.bincount(self.event[used & self.baz_used], minlength=data.n_events)
         self.n_data[events] = (times + angles)[events]
         self.located[events] = ((times + angles >= 3) & ((times >= 3) | (angles >= 2)))[events]
         few = times + angles < 4
@@ -63,7 +64,7 @@ class Fit:
             return
         chosen, begin = _picks_of(data.begin, go)
         weight = np.where(used, data.weight, 0.0)[chosen]
-        baz_weight = np.where(used, data.baz_weight, 0.0)[chosen]
+        baz_weight = np.where(used & self.baz_used, data.baz_weight, 0.0)[chosen]
         out, other = np.empty((go.size, 7)), np.empty((go.size, 6))
         arrays = (data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight)
         locate_many(begin, *arrays, self.table.arrays, RINGS, POINTS, DEPTHS, self.starts,
@@ -77,6 +78,8 @@ class Fit:
                   scatter, gap, p_end, residual, dist, azimuth, beyond)  # fmt: skip
         self.information[go], self.scatter[go], self.gap[go], self.p_end[go] = information, scatter, gap, p_end
         self.residual[chosen], self.dist[chosen], self.azimuth[chosen], self.beyond[chosen] = residual, dist, azimuth, beyond
+        place, u = data.place[chosen], np.repeat(out[:, :3], np.diff(begin), axis=0)
+        self.baz_size[chosen] = np.abs(_baz_residuals(u, place, data.baz[chosen])) * np.sqrt(data.baz_weight[chosen])
 
     def leave_out(self, outliers: bool) -> None:
         """Refuse picks beyond the direct P and set outliers aside, until nothing changes."""
@@ -88,7 +91,7 @@ class Fit:
         for _ in range(ROUNDS):
             if events.size == 0:
                 return
-            before = self.state.copy()
+            before, angles_before = self.state.copy(), self.baz_used.copy()
             current = np.zeros(n, bool)
             current[events] = True
             suspect = np.zeros(n, bool)
@@ -104,10 +107,12 @@ class Fit:
                 for k in np.flatnonzero(suspect | (current & enough & known & ~bad)):
                     self._set_aside(k, not bad[k])
             # Where the direct P ends is known once the location is.
+            if outliers:
+                self._set_angles_aside(current & ~suspect)
             refused = self.beyond & (current & ~suspect)[self.event] & (self.state != BEYOND)
             left = np.bincount(self.event[(self.state == USED) & ~refused], minlength=n)
             self.state[refused & (left >= 3)[self.event]] = BEYOND
-            events = np.union1d(self.event[self.state != before], np.flatnonzero(suspect))
+            events = np.union1d(self.event[(self.state != before) | (self.baz_used != angles_before)], np.flatnonzero(suspect))
             self.solve(events)
 
     def _set_aside(self, k: int, settled: bool) -> None:
@@ -121,12 +126,21 @@ class Fit:
             size = np.empty(state.size)
             depths = DEPTHS if self.lowest[k] < self.highest[k] else self.lowest[k : k + 1]
             robust_locate(data.place[rows], data.time[rows], np.where(allowed, data.weight[rows], 0.0), data.baz[rows],
-                          np.where(allowed, data.baz_weight[rows], 0.0), self.table.arrays, RINGS, POINTS, depths,
+                          np.zeros(state.size), self.table.arrays, RINGS, POINTS, depths,
                           self.lowest[k], self.highest[k], size)  # fmt: skip
             size = np.abs(size)
         fits = allowed & (size <= CUT)
         if fits.sum() >= LEAST_PICKS - 1:  # otherwise nothing tells which picks are right
             state[allowed] = np.where(fits[allowed], USED, OUTLIER)
+
+    def _set_angles_aside(self, events: np.ndarray) -> None:
+        """Of these events' back-azimuths leave out the one that fits worst, and take back those that fit."""
+        mine = events[self.event] & (self.data.baz_weight > 0) & (self.state == USED)
+        self.baz_used[mine & (self.baz_size <= CUT)] = True
+        worst = np.zeros(self.data.n_events)
+        candidates = mine & self.baz_used & (self.n_data > 4)[self.event]
+        np.maximum.at(worst, self.event[candidates], self.baz_size[candidates])
+        self.baz_used[candidates & (self.baz_size > CUT) & (self.baz_size == worst[self.event])] = False
 
     def finished(self, prior_dof: float, geographic: bool) -> Locations:
         from scipy.stats import chi2
@@ -157,6 +171,7 @@ class Fit:
                 "gap": self.gap > 180,
                 "outliers": some(OUTLIER),
                 "beyond_p": some(BEYOND),
+                "back_azimuths": np.bincount(self.event[used & (data.baz_weight > 0) & ~self.baz_used], minlength=n) > 0,
                 "diffracted": np.bincount(self.event[used & self.beyond], minlength=n) > 0,
                 "poor_fit": (dof > 0) & (misfit > chi2.ppf(0.999, np.maximum(dof, 1))),
                 "ambiguous": close,
@@ -164,6 +179,8 @@ class Fit:
             }
         status = np.full(shape, ABSENT, np.int8)
         status.reshape(-1)[data.cell] = self.state
+        angles = np.zeros(shape, bool)
+        angles.reshape(-1)[data.cell] = used & self.baz_used
         table = [np.full(shape, np.nan) for _ in range(3)]
         for whole, part in zip(table, (self.residual, self.dist, self.azimuth), strict=True):
             whole.reshape(-1)[data.cell] = part
@@ -171,7 +188,7 @@ class Fit:
         other[~np.isfinite(self.other[:, 5])] = np.nan
         return Locations(
             lat=lat, lon=lon, depth_km=depth, origin_time=out[:, 4] + data.reference, covariance=C, chi2=misfit, dof=dof, rms_s=rms,
-            azimuthal_gap=self.gap, status=status, residual_s=table[0], dist_deg=table[1], azimuth=table[2], p_end_deg=self.p_end,
+            azimuthal_gap=self.gap, status=status, baz_used=angles, residual_s=table[0], dist_deg=table[1], azimuth=table[2], p_end_deg=self.p_end,
             flags=flags, other=other, prior_dof=prior_dof,
         )  # fmt: skip
 
@@ -188,6 +205,17 @@ def _degrees(u: np.ndarray, geographic: bool) -> tuple[np.ndarray, np.ndarray]:
     lon = np.degrees(np.arctan2(u[:, 1], u[:, 0]))
     lon[lon >= 180.0] = -180.0
     return (geographic_latitude(lat) if geographic else lat), lon
+
+
+def _baz_residuals(u: np.ndarray, s: np.ndarray, baz: np.ndarray) -> np.ndarray:
+    """`geiger_kernels.baz_residual` of many picks."""
+    across = np.hypot(s[:, 0], s[:, 1])
+    pole = across < 1e-12
+    scale = np.where(pole, 1.0, across)
+    p = np.where(pole, u[:, 1], (s[:, 0] * u[:, 1] - s[:, 1] * u[:, 0]) / scale)
+    q = across * u[:, 2] - s[:, 2] * (s[:, 0] * u[:, 0] + s[:, 1] * u[:, 1]) / scale
+    q = np.where(pole, -np.sign(s[:, 2]) * u[:, 0], q)
+    return (baz - np.arctan2(p, q) + np.pi) % (2 * np.pi) - np.pi
 
 
 @njit(nogil=True, cache=True)

@@ -122,6 +122,8 @@ def _location(found: Locations, k: int, event: str, group, confidence: float, si
                 row["reason"] = f"outlier: {row['residual_s']:+.1f} s is no first P of this event"
             elif status == BEYOND:
                 row["reason"] = f"refused as P: the direct P ends at {found.p_end_deg[k]:.1f} degrees"
+            elif math.isfinite(p.baz) and not found.baz_used[k, place] and row["used"]:
+                row["reason"] = f"its back-azimuth of {p.baz:.0f} degrees does not fit and is left out"
             place += 1
         rows.append(row)
     other = None

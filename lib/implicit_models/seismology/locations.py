@@ -22,6 +22,7 @@ FLAGS = {
     "gap": "azimuthal gap above 180 degrees: all stations lie on one side",
     "outliers": "some picks do not fit and are left out",
     "beyond_p": "some picks lie beyond the end of the direct P and are left out",
+    "back_azimuths": "some back-azimuths do not fit and are left out",
     "diffracted": "picks used lie beyond the end of the direct P: without them too few are left",
     "poor_fit": "residuals larger than their standard deviations allow (chi-square, 0.1 %)",
     "ambiguous": "a second place, 50 km away or more, fits about as well",
@@ -42,6 +43,7 @@ class Locations:
         chi2, dof, rms_s: (N,) weighted squares, data minus unknowns, root mean square of the used time residuals.
         azimuthal_gap: (N,) degrees, of the used stations seen from the epicentre.
         status: (N, S) USED, ABSENT, OUTLIER or BEYOND.
+        baz_used: (N, S) whether the pick's back-azimuth counts.
         residual_s, dist_deg, azimuth: (N, S) observed minus predicted time, and from the epicentre to the station.
         p_end_deg: (N,) where the direct P ends at the event's depth.
         flags: name -> (N,) bool; `FLAGS` says what each means.
@@ -59,6 +61,7 @@ class Locations:
     rms_s: Float[np.ndarray, " N"]
     azimuthal_gap: Float[np.ndarray, " N"]
     status: Int[np.ndarray, "N S"]
+    baz_used: Bool[np.ndarray, "N S"]
     residual_s: Float[np.ndarray, "N S"]
     dist_deg: Float[np.ndarray, "N S"]
     azimuth: Float[np.ndarray, "N S"]

@@ -26,7 +26,7 @@ help:  ## list the targets
 	@touch $@
 
 setup: .venv/.installed  ## virtual environment, install, compiled kernels
-	@cd $(CURDIR) && for part in equilibrium sim robustness; do $(RUN) -m implicit_models.$$part.compile_kernels || exit 1; done
+	@cd $(CURDIR) && for part in equilibrium sim robustness seismology; do $(RUN) -m implicit_models.$$part.compile_kernels || exit 1; done
 
 book: setup  ## regenerate the notebooks that changed and build the HTML book (PROFILE=quick|full)
 	@$(RUN) -m doit -n $(WORKERS) book

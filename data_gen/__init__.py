@@ -23,13 +23,14 @@ _HOME = {
     "rolling_argmax": "data_gen.rolling",
     "spiky": "data_gen.spiky",
     "volatility": "data_gen.volatility",
+    "earthquake": "data_gen.earthquake",
 }
 
 __all__ = sorted(_HOME)
 
 
 class _Package(ModuleType):
-    """`newsgroups`, `spiky` and `volatility` are functions and modules; an import of the module would put it in the function's place."""
+    """`newsgroups`, `spiky` and others are functions and modules; an import of the module would put it in the function's place."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

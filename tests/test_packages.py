@@ -9,7 +9,10 @@ from types import ModuleType
 
 import pytest
 
-PACKAGES = ["implicit_models", "implicit_models.equilibrium", "implicit_models.sim", "implicit_models.robustness", "data_gen"]
+PACKAGES = [
+    "implicit_models", "implicit_models.equilibrium", "implicit_models.sim", "implicit_models.robustness", "implicit_models.seismology",
+    "data_gen",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,0 +1,176 @@
+"""Locate earthquakes from a file of picks, by Geiger's method or by a learned locator.
+
+    python -m implicit_models.seismology.locate picks.csv [--stations FILE] [--method geiger|implicit|eikonet] [--model FILE] [--map out.png]
+
+Prints location, origin time, confidence ellipse and residuals of every event. `picks` has the formats and columns. Exit status 1: no
+event could be located; 2: the picks cannot be read as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from implicit_models.seismology.geiger import locate_events
+from implicit_models.seismology.location import Location
+from implicit_models.seismology.locations import BEYOND, OUTLIER, Locations
+from implicit_models.seismology.picks import COLUMNS, read_picks
+from implicit_models.seismology.table import PTable
+
+if TYPE_CHECKING:
+    import pandas
+
+    from implicit_models.seismology.learned import LearnedLocator
+
+METHODS = ("geiger", "implicit", "eikonet")
+SIGMA_S, SIGMA_BAZ = 0.5, 10.0  # of picks and back-azimuths that state none
+MODEL_ERROR_S = 1.0  # how far Ak135 is from the Earth, at regional and larger distances
+MODEL_RANGE_DEG = 10.0  # stations nearer to each other than this see much the same error
+PRIOR_DOF = 8.0  # Jordan & Sverdrup: the standard deviations count as eight observations
+
+
+def locate(
+    picks: pandas.DataFrame,
+    *,
+    method: str | LearnedLocator = "geiger",
+    table: PTable | None = None,
+    sigma_s: float = SIGMA_S,
+    sigma_baz: float = SIGMA_BAZ,
+    model_error_s: float = MODEL_ERROR_S,
+    model_range_deg: float = MODEL_RANGE_DEG,
+    prior_dof: float = PRIOR_DOF,
+    outliers: bool = True,
+    fixed_depth_km: float | None = None,
+    confidence: float = 0.9,
+) -> list[Location]:
+    """Locate every event of a table of picks.
+
+    Args:
+        picks: from `read_picks`, or a DataFrame with its columns; rows whose `flag` is not empty are reported, not used.
+        method: "geiger", or a `LearnedLocator`.
+        table: travel times from `build_p_table`; None: the default Ak135 table.
+        sigma_s, sigma_baz: standard deviations (s, degrees) where a pick states none.
+        model_error_s, model_range_deg, prior_dof: of `geiger.locate_events`; the defaults are for the real Earth.
+        outliers: whether picks that do not fit are set aside (events of six or more picks).
+        fixed_depth_km: a depth for all events.
+        confidence: of the ellipse.
+
+    Returns:
+        A Location an event, in the order in which they first appear. Arrays go to `geiger.locate_events`.
+
+    Raises:
+        TypeError: picks is not a DataFrame; method is none.
+        ValueError: missing columns; an unknown method.
+    """
+    _check(picks)
+    events = list(dict.fromkeys(picks["event"]))
+    if not isinstance(method, str):
+        if not hasattr(method, "locate_picks"):
+            raise TypeError(f"method must be 'geiger' or a LearnedLocator, got {type(method).__name__}")
+        return [method.locate_picks(picks[picks["event"] == event], table=table) for event in events]
+    if method != "geiger":
+        raise ValueError(f"method must be 'geiger' or a LearnedLocator (LearnedLocator.load(FILE)), got {method!r}")
+    groups = [picks[picks["event"] == event] for event in events]
+    usable = [group[group["flag"] == ""] for group in groups]
+    arrays = {name: _padded(usable, name) for name in ("lat", "lon", "p_time", "elev_m", "sigma_s", "baz", "sigma_baz")}
+    found = locate_events(
+        arrays["lat"], arrays["lon"], arrays["p_time"], _or(arrays["sigma_s"], sigma_s), elev_m=_or(arrays["elev_m"], 0.0),
+        baz=arrays["baz"], sigma_baz=_or(arrays["sigma_baz"], sigma_baz), table=table, model_error_s=model_error_s,
+        model_range_deg=model_range_deg, prior_dof=prior_dof, outliers=outliers, fixed_depth_km=fixed_depth_km,
+    )  # fmt: skip
+    return [_location(found, k, event, groups[k], confidence, sigma_s) for k, event in enumerate(events)]
+
+
+def _check(picks) -> None:
+    if not hasattr(picks, "columns"):
+        raise TypeError(f"picks must be a DataFrame from read_picks, got {type(picks).__name__}; arrays go to geiger.locate_events")
+    missing = [name for name in COLUMNS if name not in picks.columns]
+    if missing:
+        raise ValueError(f"picks has no column {', '.join(missing)}: it needs {', '.join(COLUMNS)}")
+    if not len(picks):
+        raise ValueError("picks has no rows")
+
+
+def _padded(groups, name: str) -> np.ndarray:
+    out = np.full((len(groups), max([1, *map(len, groups)])), np.nan)
+    for k, group in enumerate(groups):
+        out[k, : len(group)] = group[name].to_numpy(np.float64)
+    return out
+
+
+def _or(values: np.ndarray, default: float) -> np.ndarray:
+    return np.where(np.isnan(values), default, values)
+
+
+def _location(found: Locations, k: int, event: str, group, confidence: float, sigma_s: float) -> Location:
+    from pandas import DataFrame
+
+    rows, place = [], 0
+    for p in group.itertuples():
+        row = {"station": p.station, "phase": p.phase, "row": p.row, "lat": p.lat, "lon": p.lon, "dist_deg": math.nan, "azimuth": math.nan,
+               "residual_s": math.nan, "sigma_s": sigma_s if math.isnan(p.sigma_s) else p.sigma_s, "used": False, "reason": p.flag}  # fmt: skip
+        if not p.flag:
+            status = found.status[k, place]
+            row |= {"dist_deg": found.dist_deg[k, place], "azimuth": found.azimuth[k, place], "residual_s": found.residual_s[k, place]}
+            row["used"] = bool(status not in (OUTLIER, BEYOND)) and not found.flags["too_few"][k]
+            if status == OUTLIER:
+                row["reason"] = f"outlier: {row['residual_s']:+.1f} s is no first P of this event"
+            elif status == BEYOND:
+                row["reason"] = f"refused as P: the direct P ends at {found.p_end_deg[k]:.1f} degrees"
+            elif math.isfinite(p.baz) and not found.baz_used[k, place] and row["used"]:
+                row["reason"] = f"its back-azimuth of {p.baz:.0f} degrees does not fit and is left out"
+            place += 1
+        rows.append(row)
+    other = None
+    if np.isfinite(found.other[k, 4]):
+        other = (*map(float, found.other[k, :3]), float(found.other[k, 4] - found.chi2[k]))
+    return Location(
+        event=event, lat=float(found.lat[k]), lon=float(found.lon[k]), depth_km=float(found.depth_km[k]),
+        origin_time=float(found.origin_time[k]), covariance=found.covariance[k], ellipse=found.ellipse(k, confidence),
+        rms_s=float(found.rms_s[k]), chi2=float(found.chi2[k]), dof=int(found.dof[k]), azimuthal_gap=float(found.azimuthal_gap[k]),
+        residuals=DataFrame(rows), flags=found.flags_of(k), other=other,
+    )  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m implicit_models.seismology.locate", description=__doc__.split("\n")[0])
+    parser.add_argument("picks", type=Path, help="CSV, QuakeML, ISF or PDE file")
+    parser.add_argument("--stations", type=Path, metavar="FILE", help="station list (sta, lat, lon, elev_m) or StationXML")
+    parser.add_argument("--method", choices=METHODS, default="geiger")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="weights of a learned locator")
+    parser.add_argument("--map", type=Path, metavar="FILE", help="figure of stations, epicentre and ellipse; of several events the first")
+    parser.add_argument("--depth", type=float, metavar="KM", help="fix the depth")
+    parser.add_argument("--sigma", type=float, default=SIGMA_S, metavar="S", help=f"of picks that state none ({SIGMA_S:g} s)")
+    parser.add_argument("--model-error", type=float, default=MODEL_ERROR_S, metavar="S", help=f"of the travel times ({MODEL_ERROR_S:g} s)")
+    options = parser.parse_args(arguments)
+    if options.method == "geiger" and options.model:
+        parser.error("--model belongs to --method implicit or eikonet")
+    try:
+        method = "geiger"
+        if options.method != "geiger":
+            from implicit_models.seismology.learned import LearnedLocator, default_file
+
+            method = LearnedLocator.load(options.model or default_file(options.method), kind=options.method)
+        picks = read_picks(options.picks, stations=options.stations)
+        found = locate(picks, method=method, sigma_s=options.sigma, model_error_s=options.model_error, fixed_depth_km=options.depth)
+    except (ValueError, FileNotFoundError, ImportError) as error:
+        print(f"locate: {error}", file=sys.stderr)
+        return 2
+    print("\n\n".join(location.report() for location in found))
+    located = [location for location in found if location.located]
+    if options.map and located:
+        from implicit_models.seismology.location_figure import location_figure
+
+        location_figure(located[0]).savefig(options.map, dpi=160)
+        print(f"\nfigure of event {located[0].event}: {options.map}")
+    return 0 if located else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The earthquake task: printed sizes, settings that mean what they say, and labels that keep their meaning in every coordinate."""
+
+import numpy as np
+import pytest
+
+from implicit_models.seismology.encoding import Encoding
+from reproduction.evaluation import count_parameters
+from reproduction.tasks import earthquake as task
+from reproduction.tasks.registry import ARCHITECTURES
+
+
+@pytest.fixture(scope="module")
+def small():
+    return {name: task.data(name, 3, "quick", n_train=400) for name in ("papers", "signed", "depth_time_given", "latitude", "anchor", "epicentre")}
+
+
+def test_sizes_are_the_printed_ones():
+    built = {name: count_parameters(build()) for name, (build, _) in task.models("papers", 0).items()}
+    printed = {a.model: a.published for a in ARCHITECTURES if a.task == "earthquake"}
+    assert built["eikonet"] == printed["EikoNet"] == 42_500
+    # n^2 + n p + q n + q p with n = 190, p = 30, q = 4
+    assert built["implicit"] == printed["implicit"] == 190 * 190 + 190 * 30 + 4 * 190 + 4 * 30 == 42_680
+    assert built["implicit_no_skip"] == 42_680 - 120 and built["eikonet_skip"] == 42_500 + 120 and built["linear"] == 124
+    assert built["implicit_bias"] == 42_680 + 190 + 4
+
+
+def test_every_setting_has_models_of_its_sizes(small):
+    for name, chosen in task.SETTINGS.items():
+        models = task.models(name, 0, "quick")
+        assert tuple(models) == chosen.models
+        weights = models["implicit"][0]()
+        assert weights.B.shape[1] == chosen.in_features and weights.C.shape[0] == len(chosen.outputs)
+    given = small["depth_time_given"]
+    assert given.u_train.shape == (400, 32) and given.y_train.shape == (400, 2)
+
+
+def test_labels_are_one_truth_in_every_setting(small):
+    papers, signed, given = (small[name] for name in ("papers", "signed", "depth_time_given"))
+    for k in (0, 4, 9):
+        samples = papers.meta["samples"][k]
+        np.testing.assert_allclose(90 * papers.test[k][1][:, 0] + 180, samples.lon % 360, atol=1e-4)
+        np.testing.assert_allclose(180 * signed.test[k][1][:, 0], samples.lon, atol=1e-4)
+        np.testing.assert_allclose(180 * signed.test[k][0][:, ::6], samples.station_lon, atol=1e-4)
+        np.testing.assert_array_equal(given.test[k][1], papers.test[k][1][:, 2:])
+        np.testing.assert_array_equal(given.test[k][0], np.hstack([papers.test[k][0], papers.test[k][1][:, :2]]))
+        # the longest of two ways of writing a longitude apart, features alike
+        np.testing.assert_array_equal(np.delete(signed.test[k][0], np.s_[::6], axis=1), np.delete(papers.test[k][0], np.s_[::6], axis=1))
+
+
+def test_signed_longitude_lies_between_the_halves_in_the_bands(small):
+    """From -180 to 180 the training half is |x| > 1/2 and band k is |x| between (10 - k)/18 - 1/18 and (10 - k)/18."""
+    assert np.abs(small["signed"].y_train[:, 0]).min() >= 0.5
+    for k in task.BANDS:
+        x = np.abs(small["signed"].test[k][1][:, 0])
+        assert (9 - k) / 18 - 1e-6 <= x.min() and x.max() <= (10 - k) / 18 + 1e-6
+
+
+@pytest.mark.parametrize("scaled, wanted", [(-2.0, 0.0), (-1.0, 0.5), (0.0, -1.0), (1.0, -0.5), (1.999, -0.0005)])
+def test_signed_is_the_usual_longitude_over_180(scaled, wanted):
+    assert task.signed(np.array([scaled]))[0] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_restricted_latitudes(small):
+    assert np.abs(90 * small["latitude"].y_train[:, 1]).max() <= 45 < np.abs(90 * small["papers"].y_train[:, 1]).max()
+    assert np.abs(small["latitude"].meta["samples"][0].lat).max() > 45  # tested everywhere
+
+
+def test_split_by_epicentre_shares_none(small):
+    def places(samples):
+        return set(zip(samples.lat.tolist(), samples.lon.tolist(), strict=True))
+
+    assert not places(small["epicentre"].meta["samples"]["train"]) & places(small["epicentre"].meta["samples"][0])
+    assert places(small["papers"].meta["samples"]["train"]) & places(small["papers"].meta["samples"][0])
+
+
+def test_anchor_setting_is_relative(small):
+    data = small["anchor"]
+    encoding, samples = Encoding.from_dict(data.meta["encoding"]), data.meta["samples"][9]
+    assert np.all(data.test[9][0][:, 0] == 0)  # the anchor's longitude
+    wanted = (samples.lon - samples.anchor_lon + 180) % 360 - 180
+    np.testing.assert_allclose(encoding.longitude_scale_deg * data.test[9][1][:, 0], wanted, atol=1e-4)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="setting must be one of papers.*got 'paper'"):
+        task.data("paper", 0)
+    with pytest.raises(ValueError, match="profile must be one of"):
+        task.models("papers", 0, "slow")

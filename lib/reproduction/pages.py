@@ -199,10 +199,14 @@ def benchmark(area: str) -> str:
 def api() -> str:
     """Signature and docstring of every public name of the library and of its packages."""
     import implicit_models
-    from implicit_models import robustness, sim
+    from implicit_models import compose, robustness, seismology, sim
 
     index, parts = [], []
-    for package, title in ((implicit_models, "Models and equilibria"), (sim, "State-driven modelling"), (robustness, "Robustness")):
+    packages = (
+        (implicit_models, "Models and equilibria"), (compose, "Composition and networks"), (sim, "State-driven modelling"),
+        (robustness, "Robustness"), (seismology, "Seismology"),
+    )  # fmt: skip
+    for package, title in packages:
         names = sorted((n for n in package.__all__ if not n.startswith("_")), key=str.lower)
         index.append(f"<p>{title}: " + " · ".join(f'<a href="#{name}">{name}</a>' for name in names) + "</p>")
         for name in names:

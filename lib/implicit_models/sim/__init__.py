@@ -32,13 +32,18 @@ _ORIGIN = {
     "eliminate": "elimination",
     "solve_perspective_rows": "perspective",
     "solve_on_path": "bisection",
+    "sparsify": "sparsify",
+    "SparseModel": "sparse_model",
+    "kappa": "budget_rows",
+    "lam": "budget_rows",
+    "keep": "budget_rows",
 }
 
 __all__ = list(_ORIGIN)
 
 
 class _Package(ModuleType):
-    """`gram` and `states` are functions and modules; an import of the module would put it in the function's place."""
+    """`gram`, `sparsify` and `states` are functions and modules; an import of the module would put it in the function's place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _ORIGIN and isinstance(value, ModuleType)):

@@ -226,6 +226,15 @@ def check_sensitivity(values, curves):
     assert values["blocks_softmax"] < values["blocks_relu"] < 1 and values["inverse_bound"] == -1 and values["step_right"] == 0
 
 
+def check_networks(values, curves):
+    # every construction to rounding, in the sizes that were asked for
+    for key in ("cascade_matrices", "dense_matrices", "residual_matrices", "bias_error", "architecture_largest"):
+        assert max(numbers(values[key])) < 1e-10
+    assert values["structure_states"] == 7 * 16 * 12**2 + 6 * 32 * 6**2 + 6 * 64 * 3**2 and "real_states" not in values
+    assert curves["structure"]["sizes"][-1] == 16 * 12**2 and len(curves["structure"]["row"]) == len(curves["structure"]["share"])
+    assert max(numbers(values["product_ratio"])) <= 1 and numbers(values["tanh_outputs_changed"]) == [1.0]
+
+
 def check_robust_training(values, curves):
     if not values:  # the digits publish nothing
         return
@@ -416,6 +425,7 @@ SMOKE = {
     "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
     "ch4_attacks": ([("seeds", "[7]"), ("datasets", '["fashion_mnist"]'), ("shares", "[1.0, 10.0]"), ("eps", "[0.032]"), ("counts", "[15]")], check_attacks),
     "ch2_wellposedness": ([("seeds", "[7]"), ("count", "20"), ("n", "3")], check_wellposedness),
+    "ch2_networks": ([("seeds", "[7]"), ("count", "5"), ("image_size", "12")], check_networks),
     "ch5_feedback": ([("seeds", "[7]"), ("epochs_scale", "0.4"), ("far", "10.0")], check_feedback),
     "ch5_depth": ([("seeds", "[7]"), ("epochs_scale", "0.3"), ("cap", "150"), ("kappas", "[0.4, 0.9]")], check_depth),
     "ch5_architectures": ([("seeds", "[7]"), ("samples", "400"), ("flops", "2e22")], check_architectures),

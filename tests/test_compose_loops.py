@@ -137,3 +137,46 @@ def test_loops_that_cannot_close():
         compose.feedback(one, half)
     with pytest.raises(ValueError, match="f maps 3 to 2, g maps 3 to 2: the loop does not close"):
         compose.feedback(part(3, 2, 4, 0), part(3, 2, 4, 1))
+
+
+BLOCKS = [("tanh", 2), ("softmax", 2), ("max_pool", 2), ("product", 2)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["softmax", "max_pool", "product", "relu", BLOCKS]), st.sampled_from([0.0, 0.5, 0.95]))
+def test_gain_bounds_the_outputs_of_blocks(seed, activation, rows):
+    """Where the input moves a state of a block through another one's argument."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(8, 8))
+    A *= rows / np.abs(A).sum(1).max() / (2 if activation != "relu" else 1)
+    if activation == "relu" and seed % 2:
+        A -= 3 * np.eye(8)  # no bounded inverse of I - |A|, and well-posed all the same
+    B, C = rng.normal(size=(8, 3)) * (rng.random((8, 3)) < 0.4), rng.normal(size=(2, 8)) * (rng.random((2, 8)) < 0.5)
+    model = ImplicitModel.from_matrices(A, B, C, None, activation, **TIGHT)
+    u = torch.from_numpy(rng.normal(size=(200, 3)))
+    v = u + torch.from_numpy(rng.normal(size=(200, 3)) * (rng.random((200, 3)) < 0.5))
+    with torch.no_grad():
+        change = (model(u) - model(v)).abs().numpy()
+    assert (gain(model) >= 0).all() and (change <= (u - v).abs().numpy() @ gain(model).T + 1e-9).all()
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
+def test_a_bound_of_the_argument_is_none_of_a_map_that_is_not_zero_at_zero(activation):
+    """sigmoid(z) is 1/2 where |z| <= 1/100: a factor cut to 1/100 would be another function."""
+    small = compose.from_network(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.Sigmoid() if activation == "sigmoid" else nn.Softmax(1)).double())
+    with torch.no_grad():
+        small.A.values().mul_(1e-2)
+        small.b.zero_()
+    one = part(2, 2, 4, 0, radius=0.0, activation="tanh", skip=False)
+    u = torch.from_numpy(np.random.default_rng(0).normal(size=(300, 2)))
+    product = compose.multiply(small, one)
+    with torch.no_grad():
+        torch.testing.assert_close(product(u), small(u) * one(u))
+        change, distance = (product(u[:150]) - product(u[150:])).abs().numpy(), (u[:150] - u[150:]).abs().max(1).values.numpy()
+    assert (change <= product.lipschitz * distance[:, None]).all()
+
+
+def test_a_part_without_a_bound_of_its_gain_has_an_infinite_constant():
+    free = ImplicitModel.from_matrices(np.array([[0.0, 2.0], [2.0, 0.0]]), np.eye(2), np.eye(2), None, "tanh")
+    product = compose.multiply(free, part(2, 2, 4, 0, activation="tanh", skip=False))
+    assert not free.certificate() and np.isinf(product.lipschitz).all()

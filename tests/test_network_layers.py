@@ -109,3 +109,97 @@ def test_odd_sizes_and_strides():
 def test_what_is_not_read_is_named(network, shape, error, words):
     with pytest.raises(error, match=words):
         read_layers(network, shape)
+
+
+class Odd(nn.Module):
+    """Two convolutions with something between them."""
+
+    def __init__(self, between, groups=1):
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1, groups=groups), nn.Linear(8, 2)
+        self.between = between
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return self.last(torch.relu(self.second(self.between(x))).mean((2, 3)))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("residual", [False, True])
+def test_entries_of_grouped_convolutions(groups, residual):
+    torch.manual_seed(3)
+    network = Grouped(groups) if residual else Odd(nn.Identity(), groups)
+    layers = read_layers(network.double().eval(), (4, 5, 5))
+    _, _, J = jacobian_pattern(layers, 1, 0)
+    assert layers.entries(1) == int((J != 0).sum())
+
+
+class Grouped(nn.Module):
+    def __init__(self, groups):
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1, groups=groups), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        return self.last(torch.relu(torch.add(self.second(x), other=x)).mean((2, 3)))
+
+
+class Changed(nn.Module):
+    """A residual sum in place, on states that later layers read."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        h += x
+        return self.last(torch.relu(self.second(h)) + h)
+
+
+def test_sums_in_place_change_no_states():
+    torch.manual_seed(0)
+    network = Changed().double().eval()
+    layers, u = read_layers(network, (3,)), torch.randn(5, 3, dtype=torch.float64)
+    with torch.no_grad():
+        first = torch.relu(network.first(u))
+        known = {INPUT: u, 0: first.clone()}
+        known[1] = layers.apply(1, layers.affine(1, known))
+        torch.testing.assert_close(layers.affine(None, known), network(u))
+        assert torch.equal(known[0], first)
+
+
+class Aliased(Changed):
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        kept = h
+        h += x
+        return self.last(torch.relu(self.second(h)) + kept)
+
+
+class Second(Changed):
+    def forward(self, x, mask=None):
+        return self.last(torch.relu(self.first(x)))
+
+
+class Pair(Changed):
+    def forward(self, x):
+        return self.last(x), self.first(x)
+
+
+@pytest.mark.parametrize(
+    "network, shape, error, words",
+    [
+        (Odd(lambda x: 1.0 / (x + 2.0)), (4, 5, 5), TypeError, "truediv in the forward: a quotient by a value is not affine"),
+        (Odd(lambda x: F.dropout(x)), (4, 5, 5), ValueError, "dropout with training=True is random"),
+        (Odd(nn.BatchNorm2d(4, track_running_stats=False)), (4, 5, 5), ValueError, "no running statistics"),
+        (Odd(lambda x: x.mean(1, keepdim=True) + x), (4, 5, 5), TypeError, r"over all positions, dimensions \(2, 3\), got \(1,\)"),
+        (Second(), (3,), TypeError, "a second argument, 'mask'"),
+        (Pair(), (3,), TypeError, "must return one tensor"),
+        (Aliased(), (3,), ValueError, "differs from its blocks by"),
+        (Odd(lambda x: x.view(-1, 4, 5, 5) * torch.ones(1, 4, 5, 5)), (4, 5, 5), TypeError, "it is not read"),
+    ],
+)
+def test_what_is_not_one_affine_map_of_a_sample_is_named(network, shape, error, words):
+    with pytest.raises(error, match=words):
+        read_layers(network.eval(), shape)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.budget_rows import kappa, keep, lam
+from implicit_models.sim.budget_rows import kappa, keep, lam, solve_position
 from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT, read_layers
 from implicit_models.sim.rows import solve_rows
@@ -194,6 +194,17 @@ def test_as_one_implicit_model_it_is_triangular(network):
 def test_before_and_functions_as_support(network):
     u = images(90)
     before = sparsify(network, u, budget=keep(0.02), support="before", states="teacher", head=False)
+    layers, known, z = states_of(network, u)
+    with torch.no_grad():
+        own = before.states(u)
+        for report in before.report.layers:  # rows of the states of all blocks before
+            lost = before.pre_activation(report.block, known) - z[report.block]
+            spread = z[report.block] - z[report.block].mean(0)
+            assert report.fit == pytest.approx(float(1 - (lost**2).sum() / (spread**2).sum()), abs=1e-9)
+        assert torch.isfinite(before(u)).all() and len(own) == 6
+    student = sparsify(network, u, budget=keep(0.1), support="before")
+    with torch.no_grad():
+        assert float((student(u) - network(u)).norm()) < float((before(u) - network(u)).norm())
     assert before.report.layers[0].columns == 3 * 64 + 128 and before.report.layers[-1].columns == 128 + 3 * 192 + 5 * 16
     centre = sparsify(network, u, budget=keep(1.0), support=lambda layers, k: {s: i[:, :1] for s, i in layers.blocks[k].sources.items()}, states="teacher")
     assert centre.report.layers[0].columns <= 3
@@ -240,6 +251,102 @@ def test_rarely_active_states_get_no_huge_weights():
     assert all_of_them.report.layers[0].held_out < 0 < 0.4 < model.report.layers[0].held_out
     used = model.A1.to_dense().abs().sum(0) > 0
     assert not used[active < 2].any()
+
+
+@pytest.mark.parametrize("value", [0.2, 1.0])
+def test_a_cap_holds_for_shares_too(network, value):
+    model = sparsify(network, images(), budget=keep(value), states="teacher", cap=4)
+    for report in model.report.layers:
+        assert report.support <= 4 and report.status.get("saturated", 0) > 0.5 * report.rows
+
+
+def test_a_share_is_rounded_up_but_for_rounding():
+    """.07 of 100 columns are 7, although .07 times 100 is 7.000000000000001."""
+    rng = np.random.default_rng(0)
+    M, z = rng.normal(size=(300, 100)), rng.normal(size=(1, 300))
+    A, *_ = solve_position(M.T @ M, z @ M, (z**2).sum(1), 300, keep(0.07, 0.071), np.ones(1), rtol=1e-9, atol=1e-9, cap=None)
+    assert np.count_nonzero(A, axis=2).tolist() == [[7, 8]]
+
+
+def test_layers_of_a_single_state_in_double_precision():
+    """Its columns and targets are copies: what centres them leaves the states alone."""
+    network = drawn(nn.Sequential(nn.Linear(3, 1), nn.Tanh(), nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 2)))
+    u = images(40, shape=(3,))
+    model = sparsify(network, u, budget=keep(1.0), states="teacher", ridge=0.0)
+    for block in (1, 2):
+        np.testing.assert_allclose(rows_of(model, block)[0], network[2 * block].weight.detach().numpy(), rtol=1e-9)
+        np.testing.assert_allclose(rows_of(model, block)[1], network[2 * block].bias.detach().numpy(), rtol=1e-9, atol=1e-12)
+    with torch.no_grad():
+        assert float((model(u) - network(u)).abs().max()) < 2e-2 * float(network(u).std())  # the ridge of the head
+
+
+class Normalised(nn.Module):
+    """An input that is normalised in the forward, as images are."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.register_buffer("mean", torch.tensor([3.0, 1.0, 2.0, 5.0]))
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first((x - self.mean) / 0.5)))
+
+
+def test_scales_are_of_the_linear_part_alone():
+    network = drawn(Normalised())
+    W = network.first.weight.detach().abs().numpy() / 0.5
+    layers = read_layers(network, (4,))
+    np.testing.assert_array_equal(layer_scales(layers, "theorem")[0], np.ones(6))
+    np.testing.assert_allclose(layer_scales(layers, "uniform")[0], W.sum(1).max() / 0.99)
+
+
+class Negative(Normalised):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        return self.last(torch.relu(self.change(torch.relu(self.first(x)))))
+
+
+@pytest.mark.parametrize("change, words", [(lambda h: -h, "neg of a value"), (lambda h: 1.0 - h, "sub of a value"), (lambda h: h * -2.0, "mul with a negative"), (lambda h: torch.sub(h, 2 * h), "sub of two values")])
+def test_scales_need_sums(change, words):
+    with pytest.raises(ValueError, match=words):
+        layer_scales(read_layers(drawn(Negative(change)), (4,)), "theorem")
+
+
+def test_shared_kernels_do_not_feel_an_offset_of_their_columns():
+    """States of 1000 plus or minus .1, in single precision, against the same problem in double precision."""
+    network = drawn(nn.Sequential(nn.Conv2d(2, 2, 1), nn.LeakyReLU(0.5), nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
+    with torch.no_grad():
+        network[0].weight.mul_(0.1)
+        network[0].bias.fill_(1000.0)
+    u = images(80)
+    double = sparsify(network, u, budget=keep(1.0), states="teacher", share_conv=True, ridge=0.0, min_active=0.0, head=False)
+    single = sparsify(network.float(), u.float(), budget=keep(1.0), states="teacher", share_conv=True, ridge=0.0, min_active=0.0, head=False)
+    kernel = rows_of(double, 1)[0]
+    np.testing.assert_allclose(rows_of(single, 1)[0], kernel, atol=2e-2 * np.abs(kernel).max())
+
+
+def test_shared_kernels_of_a_tiny_network():
+    """Pre-activations of size 1e-14 are no dead rows."""
+    network, u = drawn(Residual()), images(50)
+    whole = sparsify(network, u, budget=keep(0.4), states="teacher", share_conv=True, head=False)
+    with torch.no_grad():
+        network.blocks[0].bn1.weight.mul_(1e-14)
+        network.blocks[0].bn1.bias.mul_(1e-14)
+    tiny = sparsify(network, u, budget=keep(0.4), states="teacher", share_conv=True, head=False)
+    np.testing.assert_allclose(rows_of(tiny, 1)[0], 1e-14 * rows_of(whole, 1)[0], rtol=1e-6, atol=1e-22)
+
+
+def test_columns_that_a_refit_drops_are_not_counted():
+    """Two equal columns at each position, of which least squares takes one."""
+    network = drawn(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
+    with torch.no_grad():
+        network[0].weight[1], network[0].bias[1] = network[0].weight[0], network[0].bias[0]
+    model = sparsify(network, images(60, shape=(3,)), budget=kappa(50.0), states="teacher")
+    report = model.report.layers[0]
+    assert report.nnz == report.numbers == np.count_nonzero(rows_of(model, 1)[0])
 
 
 def test_a_saturated_row_is_told(network):
@@ -296,6 +403,9 @@ def test_float32_and_non_contiguous_inputs():
         ({"support": "all"}, ValueError, "support must be one of receptive, before"),
         ({"min_active": -1}, ValueError, "min_active must not be negative, got -1"),
         ({"ridge": -1.0}, ValueError, "ridge must not be negative, got -1.0"),
+        ({"rtol": float("nan")}, ValueError, "rtol must be finite, got nan"),
+        ({"cap": 0}, ValueError, "cap must be None or a positive int, got 0"),
+        ({"cap": 2.5}, ValueError, "cap must be None or a positive int, got 2.5"),
         ({"network": Residual()}, ValueError, "in training mode"),
     ],
 )

@@ -182,7 +182,7 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
 
     Mathematics: |f_k| <= c_k and |g_k| <= e_k for every input, read off the maps and matrices, give new states
     phi(f_k / c_k, g_k / e_k) of the map "product", weighted c_k e_k. With constants L_f, L_g of the parts in the infinity norm,
-    |y_k(u) - y_k(v)| <= (e_k L_f,k + c_k L_g,k) max|u - v|, kept in `model.lipschitz` (q,).
+    |y_k(u) - y_k(v)| <= (e_k L_f,k + c_k L_g,k) max|u - v|, kept in `model.lipschitz` (q,), inf where a part has no certificate.
 
     Args: as `add`.
     Raises: ValueError naming the factor without a bound (a skip D, or a read-out of ReLU states that an input drives, has none).
@@ -197,7 +197,8 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     own = Certificate("pf", 1.0, np.ones(assembly.n - f.n_states - g.n_states), 0.0)
     model = _finish(assembly, value, f, g, settings, first=own)
     reach = [assembly.reach(v) for v in (one, two)]
-    model.lipschitz = reach[1] * gain(f).sum(axis=1) + reach[0] * gain(g).sum(axis=1)
+    L = [gain(part).sum(axis=1) for part in (f, g)]
+    model.lipschitz = sum(np.where(size > 0, size, 0.0) * np.where(size > 0, own, 0.0) for size, own in zip(reach[::-1], L, strict=True))
     return model
 
 

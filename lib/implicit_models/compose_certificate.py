@@ -64,6 +64,8 @@ def loop_proof(model: ImplicitModel, f: ImplicitModel, g: ImplicitModel) -> Cert
     if not all(p.kind == "pf" or p.lambda_pf < 1 for p in proofs):
         return NONE
     S_f, S_g = gain(f), gain(g)
+    if not (np.isfinite(S_f).all() and np.isfinite(S_g).all()):
+        return NONE
     loop = S_g @ S_f
     if not spectral_radius(loop) < 1:
         return NONE
@@ -82,11 +84,51 @@ def loop_proof(model: ImplicitModel, f: ImplicitModel, g: ImplicitModel) -> Cert
 
 
 def gain(model: ImplicitModel) -> Float[np.ndarray, "q p"]:
-    """S = |D| + |C| (I - N)^-1 N(B), N = diag(gamma) |A|: |y(u) - y(v)| <= S |u - v| entrywise for componentwise maps, and bounds the
-    gain of blocks by the sums over their states."""
-    B = abs(scipy_csr(model.B)).toarray() * model.activation.lipschitz[:, None]
-    S = abs(scipy_csr(model.C)) @ _response(model, B)
+    """S = |D| + |C| (I - N)^-1 N(B), N = diag(gamma) |A|: |y(u) - y(v)| <= S |u - v| entrywise.
+
+    A state of a block moves by gamma times the largest move of the block's arguments at most: its rows of N and N(B) are the entrywise
+    largest of the block's. Where that N has no bounded inverse, the certificate (s, m) of the model gives
+    |x_i(u) - x_i(v)| <= s_i / m sum_k max_j (N(B)_jk / s_j) |u_k - v_k|; without one S is inf.
+    """
+    B = _moves(model, sp.csr_array(abs(scipy_csr(model.B)).astype(np.float64))).toarray()
+    N = _moves(model, sp.csr_array(abs(scipy_csr(model._feedback_matrix())).astype(np.float64)))
+    solve = sp.linalg.splu(sp.csc_array(sp.eye_array(N.shape[0]) - N)).solve if _bounded(N) else None
+    if solve is not None:
+        moved = solve(np.ascontiguousarray(B))
+    else:
+        proof = model.certificate()
+        if not proof or proof.s is None:
+            return np.full((model.out_features, model.in_features), np.inf)
+        moved = proof.s[:, None] / proof.margin * (B / proof.s[:, None]).max(axis=0)
+    S = abs(scipy_csr(model.C)) @ moved
     return S if model.D is None else S + abs(scipy_csr(model.D)).toarray()
+
+
+def _moves(model: ImplicitModel, M: sp.csr_array) -> sp.csr_array:
+    """gamma_i times row i of M >= 0; for blocks the entrywise largest of their rows, zero for the states that are always 0."""
+    M = sp.csr_array(sp.diags_array(model.activation.lipschitz) @ M)
+    if model.activation.componentwise:
+        return M
+    unit, moving = model.activation.unit, np.ones(M.shape[0])
+    for s in model.activation.segments:
+        if s.name in ("max_pool", "product"):
+            moving[s.start : s.stop] = np.arange(s.stop - s.start) % s.block == 0
+    found = M.tocoo()
+    order = np.lexsort((found.col, unit[found.row]))
+    row, column, value = unit[found.row][order], found.col[order], found.data[order]
+    heads = np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (column[1:] != column[:-1])]) if len(row) else np.zeros(0, np.int64)
+    largest = np.maximum.reduceat(value, heads) if len(heads) else value
+    each = sp.csr_array((largest, (row[heads], column[heads])), (int(unit[-1]) + 1, M.shape[1]))
+    return sp.csr_array(sp.diags_array(moving) @ each[unit])
+
+
+def _bounded(N: sp.csr_array) -> bool:
+    """Whether (I - N)^-1 is a non-negative matrix, N >= 0: by x > 0 with N x < x."""
+    try:
+        x = sp.linalg.splu(sp.csc_array(sp.eye_array(N.shape[0]) - N)).solve(np.ones(N.shape[0]))
+    except RuntimeError:  # singular
+        return False
+    return bool(np.isfinite(x).all() and (x > 0).all() and (N @ x < x).all())
 
 
 def checked(M: sp.csr_array, s: np.ndarray, unit: np.ndarray, kind: str, lambda_pf: float | None) -> Certificate:

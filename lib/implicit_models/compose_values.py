@@ -87,6 +87,8 @@ class Assembly:
                 part = slice(s.start, s.stop)
                 if s.name == "max_pool":
                     size[part] = np.repeat(size[part].reshape(-1, s.block).max(axis=1), s.block)
+                elif s.name in ("sigmoid", "softmax"):  # not zero at zero: what the arguments allow says nothing
+                    size[part] = np.inf
                 size[part] = np.minimum(size[part], BOUNDED.get(s.name, np.inf))
             self._sizes.append(size)
         return np.concatenate(self._sizes) if self._sizes else np.zeros(0)

@@ -28,6 +28,7 @@ from implicit_models.sim.rows import FEW, VIOLATION, solve_radii
 REASONS = ("optimal", "fista", "inaccurate", "not_finite", "saturated", "empty")
 OPTIMAL, FISTA, INACCURATE, NOT_FINITE, SATURATED, EMPTY = range(len(REASONS))
 END_OF_PATH = 1e-9  # share of the largest correlation at which the path ends
+EPS = float(np.finfo(float).eps)
 PIVOT = 1e-9  # share of its squared norm that a column must keep beside the others to enter the refit
 
 
@@ -53,7 +54,7 @@ def lam(*values: float) -> Budget:
 
 
 def keep(*values: float) -> Budget:
-    """Shares of the columns in (0, 1]."""
+    """Shares of the columns in (0, 1]: v keeps the least number of columns that is at least v of them, up to rounding."""
     return Budget("keep", tuple(sorted(_checked("keep", values, 1.0))))
 
 
@@ -195,12 +196,14 @@ def solve_position(
         return A, gap, violation, reason
     C, zz, radius, at = np.ascontiguousarray(C[live]), zz[live], radius[live], np.flatnonzero(live)
     if budget.kind == "keep":
-        sizes = np.array([min(d, math.ceil(v * d)) for v in budget.values], np.int64)
+        wanted = np.array([min(d, math.ceil(v * d * (1 - 4 * EPS))) for v in budget.values], np.int64)  # .07 of 100 is 7
+        sizes = wanted if cap is None else np.minimum(wanted, cap)
         found, value, why = np.zeros((len(C), K, d)), np.zeros((len(C), K)), np.full((len(C), K), -1, np.int64)
         own = np.zeros((len(C), K))
         path_to_sizes(G, C, zz, sizes, found, own, value, why)
         good = own <= np.maximum(rtol * value, atol * 0.5 * zz[:, None])
-        A[at], gap[at], reason[at] = found, own, np.where(good, OPTIMAL, INACCURATE)
+        over = (wanted > sizes) & (why == LARGE)  # the path would go on
+        A[at], gap[at], reason[at] = found, own, np.where(over, SATURATED, np.where(good, OPTIMAL, INACCURATE))
         return A, gap, violation, reason
     if budget.kind == "kappa":
         kappas, beta = radius[:, None] * np.array(budget.values), np.zeros(len(C))

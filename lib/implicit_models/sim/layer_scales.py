@@ -7,7 +7,7 @@ without it.
     theorem   s = (I - |A|/.99)^-1 1 of the network itself: in these units every row has norm .99 (1 - 1/s_i)
     uniform   s = g^l in layer l, g = max ||row||_1 / .99 over all layers: what dividing every weight by g does to the states
 
-Both of the last two are read off the network with absolute weights, normalisations folded, run forward once.
+Both of the last two are read off the linear part of the network with absolute weights, normalisations folded, run forward once.
 
 Source: SIM paper, Theorem 2.4 and section 3. They spread far: to 1e19 and 1e38 over a ResNet-20.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from implicit_models.sim.network_layers import INPUT, NetworkLayers
+from implicit_models.sim.network_layers import FACTORS, INPUT, SUMS, NetworkLayers, attribute
 
 SCALES = ("std", "theorem", "uniform")
 RADIUS = 0.99
@@ -30,22 +30,22 @@ RADIUS = 0.99
 def layer_scales(layers: NetworkLayers, scale: str) -> list[np.ndarray] | None:
     """(size,) of every block in channel-major order; None for "std", which the data decide.
 
-    Raises: ValueError where the network subtracts or multiplies values, so that absolute weights say nothing.
+    Raises: ValueError where the network subtracts values, or multiplies them by negative constants: absolute weights say nothing then.
     """
     if scale == "std":
         return None
     absolute = _absolute(layers)
     known = {INPUT: torch.zeros(1, *layers.input_shape, dtype=torch.float64)}
     sizes: list[np.ndarray] = []
-    ones = {INPUT: torch.ones(1, *layers.input_shape, dtype=torch.float64)}
+    ones, zeros = ({k: torch.full((1, *layers.shape_of(k)), v, dtype=torch.float64) for k in range(INPUT, len(layers.blocks))} for v in (1.0, 0.0))
     largest = 0.0
     for block, b in enumerate(layers.blocks):
-        ones[block] = torch.ones(1, *b.shape, dtype=torch.float64)
         if b.derived:
             known[block] = absolute.apply(block, absolute.affine(block, known))
         else:
-            largest = max(largest, float(absolute.affine(block, ones).max()))
-            known[block] = 1 + absolute.affine(block, known) / RADIUS
+            constant = absolute.affine(block, zeros)  # of a forward that subtracts a mean, say
+            largest = max(largest, float((absolute.affine(block, ones) - constant).max()))
+            known[block] = 1 + (absolute.affine(block, known) - constant) / RADIUS
         sizes.append(known[block].flatten().numpy())
     if scale == "theorem":
         return sizes
@@ -61,10 +61,17 @@ def _absolute(layers: NetworkLayers) -> NetworkLayers:
     traced = copy.deepcopy(layers.traced).double()
     for node in traced.graph.nodes:
         name = getattr(node.target, "__name__", node.target)
-        if node.op == "call_function" and name in ("sub", "isub", "neg", "mul", "imul", "truediv", "div"):
-            nodes = [a for a in node.args if isinstance(a, fx.Node)]
-            if len([a for a in nodes if a.op != "get_attr"]) > 1:
-                raise ValueError(f"scale needs a network of sums: its forward has {name} of two values")
+        if node.op not in ("call_function", "call_method") or name not in (*SUMS, *FACTORS):
+            continue
+        operands = [*node.args, *node.kwargs.values()]
+        values = [a for a in operands if isinstance(a, fx.Node) and a.op != "get_attr"]
+        constants = [attribute(traced, a.target) if isinstance(a, fx.Node) else a for a in operands if a not in values]
+        takes_off = name in ("sub", "isub", "sub_")
+        if takes_off and (len(values) > 1 or operands[0] is not values[0]) or name == "neg":
+            raise ValueError(f"scale needs a network of sums: its forward has {name} of {'two values' if len(values) > 1 else 'a value'}")
+        signed = constants if name in FACTORS else [node.kwargs.get("alpha", 1)]
+        if any(float(torch.as_tensor(c).min()) < 0 for c in signed if isinstance(c, (int, float, torch.Tensor))):
+            raise ValueError(f"scale needs a network of sums: its forward has {name} with a negative constant")
     for module in traced.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Linear)):
             module.weight.abs_()

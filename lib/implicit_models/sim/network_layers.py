@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,13 @@ FUNCTIONS = {torch.relu: "relu", nn.functional.relu: "relu", torch.tanh: "tanh",
 METHODS = {"relu": "relu", "relu_": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
 CONVOLUTIONS, AVERAGES, MAXIMA = (nn.Conv1d, nn.Conv2d), (nn.AvgPool1d, nn.AvgPool2d), (nn.MaxPool1d, nn.MaxPool2d)
 ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+OUT_OF_PLACE = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, operator.itruediv: operator.truediv,
+    "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div",
+}  # fmt: skip
+SUMS = ("add", "iadd", "sub", "isub", "add_", "sub_")
+FACTORS = ("mul", "imul", "mul_", "truediv", "itruediv", "div", "div_", "neg")
+TRIED = 3  # samples of the forward passes that read shapes and compare the blocks with the network
 SAME = (nn.BatchNorm1d, nn.BatchNorm2d, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity)
 
 
@@ -38,7 +46,7 @@ class Block:
     """States of one call of an activation, or of a max-pooling (activation "max_pool", derived).
 
     node: in the traced graph. shape: (C, *S) of a sample, or (F,). sources: block (INPUT for the input) -> (P, k) positions read, -1 for none.
-    channel: block -> (C,) the one channel that each of ours reads there, -1 for none, or None where the network mixes all of them.
+    channel: block -> (C, g) the channels that each of ours reads there, -1 for none, or None where the network mixes all of them.
     """
 
     node: str
@@ -94,19 +102,21 @@ class NetworkLayers:
         """Weights of the convolutions and linear layers between a block and those that it reads."""
         ends = {b.node: i for i, b in enumerate(self.blocks)}
         node = next(n for n in self.traced.graph.nodes if n.name == self.blocks[block].node)
-        between = [n for n in _ancestors(node.args[0], ends) if n.op == "call_module" and n.name not in ends]
+        between = [n for n in _ancestors(node.all_input_nodes[0], ends) if n.op == "call_module" and n.name not in ends]
         modules = [self.traced.get_submodule(n.target) for n in between]
         return sum(m.weight.numel() for m in modules if isinstance(m, (*CONVOLUTIONS, nn.Linear)))
 
     def affine(self, target: int | None, known: Mapping[int, Tensor]) -> Tensor:
         """The argument of block `target`'s activation, or the output for None, given the blocks and the input (INPUT) that it reads.
 
+        What the forward changes in place is a new tensor here: `known` stays as it is.
+
         Args: known: block -> (N, *shape). Returns: (N, *shape).
         """
         graph = self.traced.graph
         name = None if target is None else self.blocks[target].node
         node = next(n for n in graph.nodes if (n.op == "output" if target is None else n.name == name))
-        return self._value(node.args[0], known)
+        return self._value(node.args[0] if node.args else node.kwargs["input"], known)
 
     def _value(self, goal: fx.Node, known: Mapping[int, Tensor]) -> Tensor:
         ends = {b.node: i for i, b in enumerate(self.blocks)}
@@ -124,22 +134,26 @@ class NetworkLayers:
                 if n.op == "call_module":
                     values[n.name] = modules[n.target](*args, **kwargs)
                 elif n.op == "call_function":
-                    values[n.name] = n.target(*args, **kwargs)
+                    values[n.name] = OUT_OF_PLACE.get(n.target, n.target)(*args, **kwargs)
                 elif n.op == "call_method":
-                    values[n.name] = getattr(args[0], n.target)(*args[1:], **kwargs)
+                    values[n.name] = getattr(args[0], OUT_OF_PLACE.get(n.target, n.target))(*args[1:], **kwargs)
                 else:
-                    values[n.name] = _attribute(self.traced, n.target)
+                    values[n.name] = attribute(self.traced, n.target)
         return values[goal.name]
 
-    def features(self, known: Mapping[int, Tensor]) -> Tensor:
-        """The argument of the linear layer that gives the output.
+    def head(self) -> fx.Node:
+        """The node of the linear layer that gives the output.
 
         Raises: TypeError where the network does not end in one.
         """
         goal = next(n for n in self.traced.graph.nodes if n.op == "output").args[0]
         if goal.op != "call_module" or not isinstance(self.traced.get_submodule(goal.target), nn.Linear):
             raise TypeError("the network does not end in a linear layer: fit no head (head=False)")
-        return self._value(goal.args[0], known)
+        return goal
+
+    def features(self, known: Mapping[int, Tensor]) -> Tensor:
+        """The argument of the linear layer that gives the output; raises what `head` does."""
+        return self._value(self.head().args[0], known)
 
     def apply(self, block: int, z: Tensor) -> Tensor:
         """The block's own map of its argument."""
@@ -152,7 +166,8 @@ class NetworkLayers:
         return {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "identity": lambda t: t}[name](z)
 
 
-def _attribute(module: nn.Module, path: str) -> Any:
+def attribute(module: nn.Module, path: str) -> Any:
+    """What a dotted path of attributes names."""
     *parts, name = path.split(".")
     return getattr(module.get_submodule(".".join(parts)), name)
 
@@ -179,11 +194,14 @@ class Reach:
 
     @classmethod
     def of_block(cls, block: int, shape: tuple[int, ...]) -> Reach:
-        return cls(shape, {block: np.arange(math.prod(shape[1:]))[:, None]}, {block: np.arange(shape[0])})
+        return cls(shape, {block: np.arange(math.prod(shape[1:]))[:, None]}, {block: np.arange(shape[0])[:, None]})
 
-    def mixed(self, shape: tuple[int, ...] | None = None) -> Reach:
-        """The same positions behind a map that mixes the channels."""
-        return Reach(self.shape if shape is None else shape, self.reads, dict.fromkeys(self.reads))
+    def mixed(self, groups: int = 1, channels: int = 1) -> Reach:
+        """The same positions behind a map that mixes the channels, or those of each of several groups."""
+        if groups == 1:
+            return Reach(self.shape, self.reads, dict.fromkeys(self.reads))
+        each = {k: None if c is None else np.repeat(union(c.reshape(groups, -1)), channels // groups, axis=0) for k, c in self.channel.items()}
+        return Reach((channels, *self.shape[1:]), self.reads, each)
 
     @property
     def places(self) -> np.ndarray:
@@ -198,13 +216,21 @@ class Reach:
         return Reach(shape, out, self.channel)
 
 
+def _channels(read: list[np.ndarray | None], channels: int) -> np.ndarray | None:
+    """The channels that a sum reads of one block; a single one is spread over all."""
+    if any(c is None for c in read):
+        return None
+    wide = [np.broadcast_to(c, (channels, c.shape[1])) if len(c) == 1 else c for c in read]
+    return wide[0] if len(wide) == 1 else union(np.hstack(wide))
+
+
 def _distinct(reads: np.ndarray) -> np.ndarray:
     """Each row's entries once; in their order where none repeats, so that column t is the same tap of every window."""
     ordered = np.sort(reads, axis=1)
-    return _union(reads) if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any() else reads
+    return union(reads) if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any() else reads
 
 
-def _union(reads: np.ndarray) -> np.ndarray:
+def union(reads: np.ndarray) -> np.ndarray:
     """Each row's entries once, ascending, -1 behind them; as narrow as the widest row allows."""
     ordered = np.sort(reads, axis=1)
     again = np.zeros(ordered.shape, bool)
@@ -223,7 +249,8 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
         network: modules Conv1d/2d, Linear behind a flattened or flat value, BatchNorm, pooling, dropout, and activations (modules or functions)
             of `activations.COMPONENTWISE`, with sums, slices, padding by constants, means over positions, and constants; in evaluation mode.
         input_shape: of a sample, (C, *S) or (F,).
-    Raises: ValueError for a network in training mode; TypeError naming the module or function that is not read.
+    Raises: ValueError for a network in training mode, or whose blocks do not make its outputs again; TypeError naming the module or function
+        that is not read.
     """
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
@@ -242,13 +269,19 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
     values: dict[str, Any] = {}
     for node in traced.graph.nodes:
         if node.op == "placeholder":
+            if values:
+                raise TypeError(f"{type(network).__name__}.forward has a second argument, {node.target!r}: a model has one input")
             shape = tuple(input_shape)
             values[node.name] = Reach.of_block(INPUT, shape)
         elif node.op == "output":
-            found = values[node.args[0].name]
-            return NetworkLayers(traced, tuple(blocks), tuple(input_shape), found, dtype)
+            found = values[node.args[0].name] if isinstance(node.args[0], fx.Node) else None
+            if not isinstance(found, Reach):
+                raise TypeError(f"{type(network).__name__} must return one tensor that depends on the input, it returns {node.args[0]!r}")
+            layers = NetworkLayers(traced, tuple(blocks), tuple(input_shape), found, dtype)
+            _compare(layers, own)
+            return layers
         elif node.op == "get_attr":
-            values[node.name] = _attribute(traced, node.target)
+            values[node.name] = attribute(traced, node.target)
         else:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name])
             name = _activation(traced, node)
@@ -256,7 +289,7 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
             where = f"module {node.target!r} ({type(module).__name__})" if module is not None else f"{getattr(node.target, '__name__', node.target)} in the forward"
             try:
                 if name is not None or isinstance(module, MAXIMA):
-                    before = args[0] if name is not None else _pooled(module, args[0])
+                    before = _first(args, kwargs) if name is not None else _pooled(module, _first(args, kwargs))
                     blocks.append(Block(node.name, name or "max_pool", shapes[node.name], before.reads, before.channel))
                     values[node.name] = Reach.of_block(len(blocks) - 1, shapes[node.name])
                 else:
@@ -278,8 +311,27 @@ def _shapes(traced: fx.GraphModule, input_shape: tuple[int, ...], dtype: torch.d
             return out
 
     with torch.no_grad():
-        Record(traced).run(torch.zeros(2, *input_shape, dtype=dtype))
+        Record(traced).run(torch.zeros(TRIED, *input_shape, dtype=dtype))
     return found
+
+
+def _compare(layers: NetworkLayers, network: nn.Module) -> None:
+    """Raises: ValueError where the blocks, one after the other, do not make the network's outputs of random inputs."""
+    u = torch.randn(TRIED, *layers.input_shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(layers.dtype)
+    with torch.no_grad():
+        y, known = network(u.clone()), {INPUT: u}
+        for block in range(len(layers.blocks)):
+            known[block] = layers.apply(block, layers.affine(block, known))
+        mine = layers.affine(None, known)
+    if len(y) != TRIED:
+        raise ValueError(f"{type(network).__name__} makes {len(y)} outputs of {TRIED} samples: the batch must stay dimension 0")
+    tol = 1e3 * torch.finfo(layers.dtype).eps
+    there = y[torch.isfinite(y)]
+    if not torch.allclose(mine, y, rtol=tol, atol=tol * float(there.abs().max() if len(there) else 1.0), equal_nan=True):
+        raise ValueError(
+            f"{type(network).__name__} differs from its blocks by {float((mine - y).abs().max()):.3g} on random inputs: a part of it is random, "
+            "or changes in place what it reads again"
+        )
 
 
 def _activation(traced: fx.GraphModule, node: fx.Node) -> str | None:
@@ -322,13 +374,31 @@ def _whole(reach: Reach, shape: tuple[int, ...]) -> Reach:
     return out if shape[0] == reach.shape[0] else out.mixed()
 
 
+def _first(args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    return args[0] if args else kwargs.get("input")
+
+
 def _read(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """What the value of an affine node reads."""
+    """What the value of an affine node reads.
+
+    Raises: TypeError where it is not read, and where a value is spread over positions or channels that it does not have.
+    """
+    out = _reach_of(node, module, args, kwargs, shapes)
+    if isinstance(out, Reach):
+        positions, channels = math.prod(out.shape[1:]), {len(c) for c in out.channel.values() if c is not None}
+        if any(len(reads) != positions for reads in out.reads.values()) or not channels <= {out.shape[0]}:
+            raise TypeError(f"it makes a value of shape {out.shape} of positions or channels in another number: only equal ones are read")
+    return out
+
+
+def _reach_of(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     shape = shapes.get(node.name)
-    first = args[0] if args else None
+    first = _first(args, kwargs)
     if module is not None:
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) and module.running_mean is None:
+            raise ValueError("it has no running statistics (track_running_stats=False): its map depends on the whole batch")
         if isinstance(module, CONVOLUTIONS):
-            reach = _windows(module, first, len(module.kernel_size)).mixed()
+            reach = _windows(module, first, len(module.kernel_size)).mixed(module.groups, module.out_channels)
         elif isinstance(module, AVERAGES):
             reach = _pooled(module, first)
         elif isinstance(module, ADAPTIVE) and math.prod(shape[1:]) == 1 or isinstance(module, nn.Flatten) and len(shape) == 1:
@@ -341,23 +411,34 @@ def _read(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, sh
             raise TypeError("it is not read: see the modules that read_layers names")
         return Reach(shape, reach.reads, reach.channel)
     name = getattr(node.target, "__name__", node.target)
-    reaches = [a for a in args if isinstance(a, Reach)]
+    operands = [*args, *kwargs.values()]
+    reaches = [a for a in operands if isinstance(a, Reach)]
     if name in ("size", "getattr") or not reaches:
         return "size" if name in ("size", "getattr") else None
-    if name in ("add", "iadd", "sub", "isub", "add_") and len(reaches) == 2:
+    if name in SUMS and len(reaches) == 2:
         a, b = reaches
         if a.shape[1:] != b.shape[1:]:
             raise TypeError(f"values of shapes {a.shape} and {b.shape} are added: only equal positions are read")
         joined = {k: _distinct(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
-        both = set(a.reads) & set(b.reads)
-        return Reach(shape, joined, {k: None if k in both else (a if k in a.reads else b).channel[k] for k in joined})
-    if name in ("add", "iadd", "sub", "isub", "mul", "imul", "truediv", "div", "neg", "dropout", "add_", "mul_", "contiguous", "clone"):
+        channel = {k: _channels([r.channel[k] for r in (a, b) if k in r.reads], shape[0]) for k in joined}
+        return Reach(shape, joined, channel)
+    if name in (*SUMS, *FACTORS, "dropout", "contiguous", "clone"):
         if len(reaches) > 1:
             raise TypeError("a product of two values is not affine")
+        if name in ("truediv", "itruediv", "div", "div_") and reaches[0] is not first:
+            raise TypeError("a quotient by a value is not affine")
+        if name == "dropout" and kwargs.get("training", args[2] if len(args) > 2 else True):
+            raise ValueError("dropout with training=True is random: pass training=self.training")
         return Reach(shape, reaches[0].reads, reaches[0].channel)
     if name in ("flatten", "view", "reshape") and len(shape) == 1:
         return _whole(first, shape) if len(first.shape) > 1 else Reach(shape, first.reads, first.channel)
-    if name in ("mean", "adaptive_avg_pool2d", "adaptive_avg_pool1d") and math.prod(shape[1:]) == 1:
+    if name in ("adaptive_avg_pool2d", "adaptive_avg_pool1d") and math.prod(shape[1:]) == 1:
+        return _whole(first, shape)
+    if name == "mean":
+        ndim, dims = len(first.shape) + 1, kwargs.get("dim", args[1] if len(args) > 1 else None)
+        dims = (dims,) if isinstance(dims, int) else dims
+        if dims is None or ndim < 3 or {d % ndim for d in dims} != set(range(2, ndim)):
+            raise TypeError(f"means are read over all positions, dimensions {tuple(range(2, ndim))}, got {dims}")
         return _whole(first, shape)
     if name == "getitem":
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
@@ -374,5 +455,5 @@ def _read(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, sh
             raise TypeError("only padding with a constant is read")
         index = np.pad(first.places, [(0, 0), *sides[1:]], constant_values=-1)
         out = first.at(index.reshape(-1)[:, None], shape)
-        return Reach(shape, out.reads, {k: None if c is None else np.pad(c, sides[0], constant_values=-1) for k, c in out.channel.items()})
+        return Reach(shape, out.reads, {k: None if c is None else np.pad(c, [sides[0], (0, 0)], constant_values=-1) for k, c in out.channel.items()})
     raise TypeError("it is not read: see the modules that read_layers names")

@@ -63,7 +63,9 @@ class SharedRows:
             parts.append((row[entry] * P + w, width + self.channel[column[entry]] * size + place[w, e], weight[entry]))
             width += shape[0] * size
         i, j, v = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return sp.csr_array((v, (i, j)), (r * P, width)), np.repeat(shift, P)
+        A = sp.csr_array((v, (i, j)), (r * P, width))
+        A.eliminate_zeros()  # a refit drops columns that depend on others
+        return A, np.repeat(shift, P)
 
 
 def solve_shared(
@@ -84,12 +86,14 @@ def solve_shared(
     mean_z = z[:m].mean(dim=(0, *range(2, z.ndim))).double()
     total = torch.zeros(d + r + 1, d + r + 1, dtype=torch.float64)
     fourth = torch.zeros(d, dtype=torch.float64)
+    means = {k: own[k][:m].double().mean(dim=(0, *range(2, own[k].ndim))).to(z.dtype) for k in sources}  # near those of the columns
+    offset = np.concatenate([np.tile(means[k].double().numpy(), sources[k].shape[1]) for k in sorted(sources)])
     for at in range(0, m, size):
         parts = []
         for k in sorted(sources):
             x = own[k][at : min(at + size, m)].flatten(2) if own[k].ndim > 2 else own[k][at : min(at + size, m), :, None]
             index = torch.from_numpy(np.where(sources[k] >= 0, sources[k], x.shape[2]))
-            wide = torch.cat([x, x.new_zeros(*x.shape[:2], 1)], dim=2)[:, :, index]  # (N, C, P, taps)
+            wide = torch.cat([x, x.new_zeros(*x.shape[:2], 1)], dim=2)[:, :, index] - means[k][:, None, None]  # (N, C, P, taps)
             parts.append(wide.permute(3, 1, 0, 2).reshape(-1, x.shape[0] * P))
         target = z[at : min(at + size, m)].reshape(-1, r, P) - mean_z.to(z.dtype)[:, None]
         V = torch.cat([*parts, target.permute(1, 0, 2).reshape(r, -1)])
@@ -103,13 +107,14 @@ def solve_shared(
     G, C, zz = S[:d, :d], S[d:, :d], np.diag(S)[d:].copy()
     square = np.diag(T)[:d]
     deviation = np.sqrt(np.maximum(np.diag(G), 0.0) / n)
-    live = (deviation > 1e-5 * np.abs(mean[:d])) & (deviation > 0) & (square * square >= min_active * fourth.numpy())
+    live = (deviation > 1e-5 * np.abs(mean[:d] + offset)) & (deviation > 0) & (square * square >= min_active * fourth.numpy())
     unit = np.where(live, deviation, 1.0)
     spread = np.sqrt(np.maximum(zz, 0.0) / n)
-    units_z = np.where(spread > 1e-12, spread, 1.0)
+    alive = spread > 1e-12 * np.maximum(np.abs(mean_z.numpy()), 1e-300)
+    units_z = np.where(alive, spread, 1.0)
     G = np.where(live[:, None] & live, G / unit[:, None] / unit, 0.0)
     C = np.where(live, C / unit / units_z[:, None], 0.0)
-    zz = np.where(spread > 1e-12, n * np.ones(r), 0.0)
+    zz = np.where(alive, n * np.ones(r), 0.0)
     G, C = np.ascontiguousarray(0.5 * (G + G.T)), np.ascontiguousarray(C)
     A, gap, violation, reason = solve_position(G, C, zz, n, budget, np.ones(r), rtol=rtol, atol=atol, cap=cap)
     B, seen, seen_refit = np.zeros_like(A), np.empty(A.shape[:2]), np.empty(A.shape[:2])
@@ -126,4 +131,4 @@ def solve_shared(
     share = lambda s: np.where(zz[:, None] > 0, s / safe, 1.0)  # noqa: E731
     rows = BlockRows(pointer, column, l1, refit, gap / (0.5 * safe), share(seen), share(seen_refit), violation, reason, RunReport("serial", 1))
     means_z = mean_z.numpy() + mean[d:]
-    return SharedRows(source, tap, channel, unit, mean[:d], units_z * (spread > 1e-12), means_z, sources, layers, P), rows
+    return SharedRows(source, tap, channel, unit, mean[:d] + offset, units_z * alive, means_z, sources, layers, P), rows

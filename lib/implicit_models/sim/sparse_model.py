@@ -91,10 +91,14 @@ class SparseModel(nn.Module):
 
     Args:
         layers: of the network. rows: block -> (A (size, sum of the sources' sizes) CSR over channel-major states, b (size,)).
+        sources: block -> the blocks that its rows read, ascending; those that the network reads there if it is not named.
         head: (features -> outputs) weight and bias of a final linear layer fitted anew, or None. report: what was fitted.
     """
 
-    def __init__(self, layers: NetworkLayers, rows: Mapping[int, tuple[sp.csr_array, np.ndarray]], head: tuple[np.ndarray, np.ndarray] | None, report: SparsityReport):
+    def __init__(
+        self, layers: NetworkLayers, rows: Mapping[int, tuple[sp.csr_array, np.ndarray]], head: tuple[np.ndarray, np.ndarray] | None,
+        report: SparsityReport, sources: Mapping[int, tuple[int, ...]] | None = None,
+    ):  # fmt: skip
         super().__init__()
         self.layers, self.report = layers, report
         self.network = layers.traced
@@ -104,6 +108,7 @@ class SparseModel(nn.Module):
         for name, value in zip(("head_weight", "head_bias"), head or (None, None), strict=True):
             self.register_buffer(name, None if value is None else torch.from_numpy(value).to(layers.dtype))
         self.fitted = tuple(sorted(rows))
+        self.sources = {block: tuple(sorted((sources or {}).get(block, layers.blocks[block].sources))) for block in self.fitted}
 
     def forward(self, u: Float[Tensor, "N ..."]) -> Float[Tensor, "N q"]:
         """Outputs of the sparse model."""
@@ -124,7 +129,7 @@ class SparseModel(nn.Module):
     def pre_activation(self, block: int, known: Mapping[int, Tensor]) -> Tensor:
         """z of a fitted block from the blocks that it reads."""
         b = self.layers.blocks[block]
-        x = torch.cat([known[s].flatten(1) for s in sorted(b.sources)], dim=1)
+        x = torch.cat([known[s].flatten(1) for s in self.sources[block]], dim=1)
         A, shift = getattr(self, f"A{block}"), getattr(self, f"b{block}")
         return ((A @ x.t()).t() + shift).reshape(len(x), *b.shape)
 

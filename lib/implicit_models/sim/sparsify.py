@@ -26,9 +26,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from implicit_models.matrices import csr_tensor
 from implicit_models.sim.budget_rows import Budget
 from implicit_models.sim.layer_scales import SCALES, layer_scales
-from implicit_models.sim.network_layers import INPUT, NetworkLayers, _union, read_layers
+from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers, union
 from implicit_models.sim.position_rows import BlockRows, solve_block
 from implicit_models.sim.shared_rows import SharedRows, solve_shared
 from implicit_models.sim.sparse_model import LayerReport, SparseModel, SparsityReport, channel_major, check_inputs
@@ -100,7 +101,7 @@ def sparsify(
             of their own only save multiplications. It needs scale "std" and a support that gives every position the same taps.
         held_out: other samples, for the share of variance explained on them.
         rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
-        cap: largest support of a row; a row that would pass it has status "saturated".
+        cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
         backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on there.
     Returns: `SparseModel`, its `report` filled; a list where the budget has several values.
     Raises: TypeError, ValueError naming the argument; what `read_layers` raises.
@@ -116,10 +117,14 @@ def sparsify(
         raise ValueError(f"support must be one of {', '.join(SUPPORTS)} or a function, got {support!r}")
     if not isinstance(data, Tensor):
         raise TypeError(f"data must be a torch tensor, got {type(data).__name__}")
-    for name, value in (("ridge", ridge), ("min_active", min_active)):
-        if not value >= 0:
-            raise ValueError(f"{name} must not be negative, got {value}")
+    for name, value in (("ridge", ridge), ("min_active", min_active), ("rtol", rtol), ("atol", atol)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must {'not be negative' if value < 0 else 'be finite'}, got {value}")
+    if cap is not None and (isinstance(cap, bool) or not isinstance(cap, (int, np.integer)) or cap < 1):
+        raise ValueError(f"cap must be None or a positive int, got {cap!r}")
     layers = read_layers(network, tuple(data.shape[1:]))
+    if head:
+        layers.head()
     for u in (data, held_out):
         if u is not None:
             check_inputs(u, layers)
@@ -153,6 +158,7 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     own: dict[int, Tensor] = {INPUT: u} if student else teacher
     rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
     reports: list[list[LayerReport]] = [[] for _ in range(K)]
+    reads: dict[int, tuple[int, ...]] = {}
     last = _last_readers(layers, setup.support)
     for block, b in enumerate(layers.blocks):
         begin = time.perf_counter()
@@ -179,7 +185,7 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
             begin = time.perf_counter()
             for t in range(K):
                 A, shift = problem.matrix(found, t, refit=setup.refit)
-                rows[t][block] = (A, shift)
+                rows[t][block], reads[block] = (A, shift), tuple(sorted(sources))
                 explained = None if held_out is None else _explained(A, shift, [own[s][m:] for s in sorted(sources)], z[m:], b.shape)
                 reports[t].append(_layer_report(block, b, problem, found, t, A, explained, layers, setup.refit))
             teacher[block] = layers.apply(block, z)
@@ -192,10 +198,10 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     outputs = _batched(lambda part: layers.affine(None, part), teacher)
     models = []
     for t in range(K):
-        model = SparseModel(layers, rows[t], None, _report(layers, rows[t], reports[t], setup, t, student, seconds))
+        model = SparseModel(layers, rows[t], None, _report(layers, rows[t], reports[t], setup, t, student, seconds), reads)
         if head:
             weight, bias = _head(_batched(model.layers.features, own) if student else _features(model, data), outputs[:m])
-            model = SparseModel(layers, rows[t], (weight, bias), model.report)
+            model = SparseModel(layers, rows[t], (weight, bias), model.report, reads)
         models.append(model.eval())
     return models
 
@@ -268,6 +274,7 @@ class _Problem:
         order = np.argsort(channel_major(np.arange(R), r, P))
         A = sp.csr_array(A[order])
         A.sum_duplicates()
+        A.eliminate_zeros()  # a refit drops columns that depend on others
         return A, shift[order]
 
 
@@ -286,10 +293,8 @@ def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], 
         cell, row, width = cell + positions, row + channels * positions, width + channels * positions
     F = parts[0] if len(parts) == 1 else np.concatenate(parts)
     del parts
-    used = _union(np.hstack(cells))
-    d = int((used >= 0).sum(axis=1).max(initial=0)) and max(
-        int((np.diff(np.concatenate(start))[c[c >= 0]]).sum()) for c in used[:: max(1, len(used) // 64)]
-    )
+    used = union(np.hstack(cells))
+    d = int(np.r_[np.diff(np.concatenate(start)), 0][used].sum(axis=1).max(initial=0))  # -1 is the last: no column
     if d > LARGEST_GRAM:
         raise ValueError(
             f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
@@ -322,15 +327,13 @@ def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], 
 
 
 def _cells(x: Tensor, channels: int, positions: int) -> Float[np.ndarray, "c m"]:
-    """Samples (m, C, P) as rows (P C, m) in float64: the channels of a position lie side by side."""
+    """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
     wide = x.reshape(len(x), channels * positions).t().contiguous()
-    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format).reshape(channels * positions, len(x)).numpy()
+    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x)).numpy()
 
 
 def _sparse(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], shape: tuple[int, ...]) -> Tensor:
     """z of a fitted block, over batches."""
-    from implicit_models.matrices import csr_tensor
-
     dtype = known[0].dtype
     M, b = csr_tensor(A, dtype, torch.device("cpu")), torch.from_numpy(shift).to(dtype)
     n, out = len(known[0]), []
@@ -344,7 +347,8 @@ def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tenso
     """Share of the variance of z that the rows explain, over all of them."""
     lost = (_sparse(A, shift, known, shape) - z).double()
     spread = (z - z.mean(0)).double()
-    return float(1 - (lost * lost).sum() / (spread * spread).sum())
+    whole = float((spread * spread).sum())
+    return 1 - float((lost * lost).sum()) / whole if whole > 0 else float("nan")
 
 
 def _layer_report(block, b, problem: _Problem | SharedRows, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, layers: NetworkLayers, refit: bool) -> LayerReport:
@@ -352,7 +356,7 @@ def _layer_report(block, b, problem: _Problem | SharedRows, found: BlockRows, t:
     weight = problem.target.reshape(-1) ** 2
     gap = found.gap[:, t]
     return LayerReport(
-        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz), len(found.column[t]), layers.entries(block),
+        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz), int(np.count_nonzero((found.refit if refit else found.l1)[t])), layers.entries(block),
         float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0, explained, float(np.nanmax(gap, initial=0.0)),
         float(found.violation[:, t].max(initial=0.0)), found.status(t),
     )  # fmt: skip

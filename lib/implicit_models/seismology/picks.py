@@ -146,12 +146,12 @@ def check_places(picks: list[Pick], path: Path) -> None:
 def flag_repeats(picks: list[Pick]) -> None:
     """Of several P picks of a station in one event only the earliest counts."""
     earliest: dict[tuple[str, str], Pick] = {}
-    for pick in picks:
-        if pick.flag:
-            continue
+    usable = [pick for pick in picks if not pick.flag]
+    for pick in usable:
         best = earliest.setdefault((pick.event, pick.station), pick)
-        if pick is best:
-            continue
-        late, early = (pick, best) if pick.p_time >= best.p_time else (best, pick)
-        late.flag = f"the station's earlier P of row {early.row} is used"
-        earliest[pick.event, pick.station] = early
+        if pick.p_time < best.p_time:
+            earliest[pick.event, pick.station] = pick
+    for pick in usable:
+        best = earliest[pick.event, pick.station]
+        if pick is not best:
+            pick.flag = f"the station's earlier P of row {best.row} is used"

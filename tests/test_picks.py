@@ -265,6 +265,61 @@ def test_quakeml_and_stationxml(obspy, tmp_path):
     assert math.isnan(table["baz"][1]) and table["flag"][2] == "station 'XX.CCC' is not in stations.xml"
 
 
+@pytest.fixture
+def quakeml(obspy, tmp_path):
+    """Writer of a catalogue, one event for each list of picks, at the station XX.AAA of list.csv; returns what is read."""
+    from obspy import UTCDateTime
+    from obspy.core.event import Arrival, Catalog, Event, Origin, Pick, QuantityError, ResourceIdentifier, WaveformStreamID
+
+    (tmp_path / "list.csv").write_text("sta,lat,lon,elev_m\nAAA,1,2,3\n")
+
+    def pick(sigma=None, sigma_baz=None, **changes):
+        made = Pick(**{"time": UTCDateTime(2020, 1, 1), "phase_hint": "P", "waveform_id": WaveformStreamID("XX", "AAA"), "backazimuth": 5.0} | changes)
+        made.time_errors, made.backazimuth_errors = QuantityError(uncertainty=sigma), QuantityError(uncertainty=sigma_baz)
+        return made
+
+    def read(*events, identifiers=("smi:a/event/1", "smi:a/event/2"), arrival=None, name="events.xml", edit=lambda text: text):
+        made = [Event(picks=picks, resource_id=ResourceIdentifier(word)) for picks, word in zip(events, identifiers)]
+        if arrival:
+            arrivals = [Arrival(pick_id=made[0].picks[0].resource_id, phase=arrival)]
+            made[0].origins = [Origin(time=UTCDateTime(2020, 1, 1), latitude=0, longitude=0, arrivals=arrivals)]
+        path = tmp_path / name
+        Catalog(made).write(str(path), format="QUAKEML")
+        path.write_text(edit(path.read_text()))
+        return read_picks(path, stations=tmp_path / "list.csv")
+
+    read.pick = pick
+    return read
+
+
+def test_events_whose_identifiers_end_alike_stay_apart(quakeml):
+    table = quakeml([quakeml.pick()], [quakeml.pick()], identifiers=("smi:a/event/1", "smi:b/event/1"))
+    assert list(table["event"]) == ["smi:a/event/1", "smi:b/event/1"] and list(table["flag"]) == ["", ""]
+    assert list(quakeml([quakeml.pick()], [quakeml.pick()])["event"]) == ["1", "2"]
+
+
+def test_a_pick_that_the_catalogue_rejects_or_has_no_time_is_flagged(quakeml):
+    table = quakeml([quakeml.pick(evaluation_status="rejected"), quakeml.pick(evaluation_status="reviewed")])
+    assert list(table["flag"]) == ["the catalogue rejects the pick", ""]
+    table = quakeml([quakeml.pick()], edit=lambda text: text.replace("2020-01-01T00:00:00.000000Z", "then"))
+    assert list(table["flag"]) == ["the pick has no time"] and table["p_time"].isna().all()
+
+
+def test_the_phase_is_the_arrivals(quakeml):
+    assert list(quakeml([quakeml.pick()], arrival="PKPdf")["flag"]) == ["phase 'PKPdf' is not a first P"]
+    assert list(quakeml([quakeml.pick(phase_hint="x")], arrival="Pn")["flag"]) == [""]
+
+
+@pytest.mark.parametrize(("sigmas", "said"), [((-1.0, None), "sigma_s = -1"), ((None, -2.0), "sigma_baz = -2"), ((math.inf, None), "sigma_s = inf")])
+def test_a_bad_standard_deviation_of_a_catalogue_is_named(quakeml, sigmas, said):
+    with pytest.raises(ValueError, match=f"event 1, row 2: {said} must be positive"):
+        quakeml([quakeml.pick(), quakeml.pick(*sigmas)])
+
+
+def test_a_name_with_brackets_is_a_name(quakeml):
+    assert len(quakeml([quakeml.pick(0.0)], name="events[1].xml")) == 1
+
+
 def test_a_station_of_another_network_is_another_station(obspy, tmp_path):
     from obspy.core.inventory import Inventory, Network, Station
 

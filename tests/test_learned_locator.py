@@ -165,6 +165,11 @@ def test_stations_without_back_azimuths_are_passed_over_or_named(table):
         locate(sample, method=oracle(), table=table)
 
 
+def test_a_depth_cannot_be_fixed(table):
+    with pytest.raises(ValueError, match="fixed_depth_km = 10.0 is for the method 'geiger'"):
+        locate(picks(table), method=oracle(), table=table, fixed_depth_km=10.0)
+
+
 def test_elsewhere_than_it_was_trained_is_said(table):
     (found,) = locate(picks(table, lon=10.0), method=oracle((30.0, 10.0, 100.0)), table=table)
     assert "extrapolated" in found.flags and "trained on other longitudes" in found.report()

@@ -45,7 +45,7 @@ def location_figure(location: Location) -> Figure:
     stations, close = figure.subplots(1, 2, width_ratios=(1.25, 1))
     _stations(stations, location)
     _ellipse(close, location)
-    depth = f"depth {location.depth_km:.0f} km" + (" (fixed)" if "depth_fixed" in location.flags else "")
+    depth = f"depth {location.depth_km:.0f} km" + (" (fixed)" if location.depth_error_km == 0 else "")
     figure.suptitle(f"{utc(location.origin_time)}   {location.lat:.3f}°, {location.lon:.3f}°   {depth}   ({location.method})", fontsize=11)
     return figure
 

@@ -223,7 +223,7 @@ def test_the_command_needs_a_trained_locator(tmp_path, table, capsys, monkeypatc
     path = write(tmp_path, rows(table))
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path))
     assert main([str(path), "--method", "implicit"]) == 2
-    assert "no learned locator at" in capsys.readouterr().err
+    assert re.search("no learned locator at .*train_locator --method implicit` writes one", capsys.readouterr().err)
     with pytest.raises(SystemExit):
         main([str(path), "--model", "x.npz"])
 
@@ -242,6 +242,7 @@ def test_the_figure_shows_every_station_and_the_ellipse(tmp_path, table):
     left, right = location_figure(found).axes
     used, refused, star = (c.get_offsets() for c in left.collections)
     assert len(used) == 7 and len(refused) == 1 and len(star) == 1
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["7 stations used", "1 station left out", "epicentre"]
     # Azimuthal: distance and direction from the epicentre are those of the picks.
     kept = found.residuals[found.residuals["used"]]
     np.testing.assert_allclose(np.hypot(*used.T), kept["dist_deg"])

@@ -132,7 +132,8 @@ class LearnedLocator:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"no learned locator at {path}: `python -m reproduction.train_locator` writes it, or name another file")
+            command = f"python -m reproduction.train_locator --method {kind or '|'.join(KINDS)}"
+            raise FileNotFoundError(f"no learned locator at {path}: `{command}` writes one, or name another file")
         try:
             with np.load(path, allow_pickle=False) as archive:
                 content = {name: archive[name] for name in archive.files}

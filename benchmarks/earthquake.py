@@ -5,8 +5,9 @@ of noise, located from P alone; the same with back-azimuths. SciPy solves the sa
 kernels of ours, from the usual four starts an event (the earliest station; 10, 100, 300 and 600 km), without and with the analytic
 Jacobian; ours searches its grid and descends from eight starts. One descent beside one of SciPy's is a ratio of its own.
 
-Far errors: the share of events that the covariances themselves put beyond 50 km is what no unbiased locator falls below, as far as the travel times are linear. It is
-printed beside the share measured, and a search with ten times the starts says whether a better minimum was missed.
+Far errors: the share of events that the covariances themselves put beyond 50 km is what no unbiased locator falls below, as far as the
+travel times are linear. It is printed beside the share measured, and a search with ten times the starts says whether a better minimum was
+missed. It is about twice the 1 % that is the bar for P alone, so that this check fails; with back-azimuths of 5 degrees the bar is met.
 
 Real: the PDE event and the ISF event (ground truth to 5 km) that obspy's own tests carry, joined to the station list of IMPLICIT_DATA.
 """
@@ -230,12 +231,15 @@ def run(quick: bool) -> harness.Report:
           + f"; floor {FLOOR:g}, goal {GOAL:g}")  # fmt: skip
     print(f"a better minimum with 80 starts: {missed:.2%} of {few} events")
     p_only = rows["20 deg: P"]
-    print(f"beyond 50 km from P alone: {p_only['over_50km']:.2%}; the covariances predict {calibrated['P']['predicted_over_50km']:.2%}, "
-          f"so that {BARS['over_50km']:.0%} cannot be reached without back-azimuths")  # fmt: skip
+    predicted = calibrated["P"]["predicted_over_50km"]
+    reason = f", so that the bar of {BARS['over_50km']:.0%} cannot be reached without back-azimuths" if predicted > BARS["over_50km"] else ""
+    print(f"beyond 50 km from P alone: {p_only['over_50km']:.2%}; the covariances predict {predicted:.2%}{reason}")
     report.check(f"median at most {BARS['median_km']:g} km", p_only["median_km"] <= BARS["median_km"])
     report.check(f"p95 at most {BARS['p95_km']:g} km", p_only["p95_km"] <= BARS["p95_km"])
+    # As the bar was set; it fails. Five P times 0.5 s off leave that many events undetermined: see the line above and the next checks.
+    report.check("at most 1 % beyond 50 km from P alone", p_only["over_50km"] <= BARS["over_50km"])
     report.check("beyond 50 km at most 1.25 times what the covariances predict",
-                 p_only["over_50km"] <= 1.25 * calibrated["P"]["predicted_over_50km"] + (0.01 if quick else 0.0))  # fmt: skip
+                 p_only["over_50km"] <= 1.25 * predicted + (0.01 if quick else 0.0))  # fmt: skip
     report.check("at most 1 % beyond 50 km where the ellipse is smaller", calibrated["P"]["over_50km_small_ellipse"] <= BARS["over_50km"])
     with_angles = rows["20 deg: P and back-azimuths (5 deg)"]
     report.check("at most 1 % beyond 50 km with back-azimuths of 5 degrees", with_angles["over_50km"] <= BARS["over_50km"])

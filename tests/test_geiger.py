@@ -460,6 +460,21 @@ def test_a_fixed_depth(table):
     assert found.covariance[0, 2, 2] == 0 and not found.flags["depth_fixed"][0]
 
 
+@pytest.mark.parametrize("bounds", [(0.0, 50.0), (200.0, 300.0), (650.0, 700.0)])
+@pytest.mark.parametrize("outliers", [False, True])
+def test_the_depth_stays_in_its_bounds(table, bounds, outliers):
+    case = events(table, 40, 30.0, seed=21, stations=7)
+    options = {"table": table, "geographic": False, "outliers": outliers, "default_depth_km": bounds[0]}
+    found = locate_events(*case["stations"], 0.5, depth_bounds=bounds, **options)
+    assert (found.depth_km >= bounds[0]).all() and (found.depth_km <= bounds[1]).all()
+    outside = (case["depth"] < bounds[0] - 5) | (case["depth"] > bounds[1] + 5)
+    assert outside.sum() > 20 and found.flags["depth_at_bound"][outside].mean() > 0.5
+    if not outliers:  # no depth within the bounds fits better
+        for depth in np.linspace(*bounds, 3):
+            fixed = locate_events(*case["stations"], 0.5, fixed_depth_km=depth, **options)
+            assert (found.chi2 <= fixed.chi2 * 1.01 + 0.05).mean() > 0.9
+
+
 def with_value(array, value):
     array = np.array(array, float)
     array[0, 1] = value

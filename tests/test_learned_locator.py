@@ -165,6 +165,39 @@ def test_stations_without_back_azimuths_are_passed_over_or_named(table):
         locate(sample, method=oracle(), table=table)
 
 
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
+def test_a_file_that_was_cut_is_named(tmp_path, part, table, capsys):
+    path = tmp_path / "cut.npz"
+    implicit()[1].save(path)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(ValueError, match="cut.npz is not a learned locator"):
+        LearnedLocator.load(path)
+    assert main([str(path), "--method", "implicit", "--model", str(path)]) == 2 and "is not a learned locator" in capsys.readouterr().err
+
+
+def test_weights_that_are_not_real_and_notes_that_are_none():
+    _, good = implicit()
+    with pytest.raises(ValueError, match="weight A must be real numbers, got complex128"):
+        LearnedLocator("implicit", good.encoding, {**good.weights, "A": good.weights["A"] * 1j})
+    for about in ([1], {REACH: "far"}, {REACH: -1.0}, {REACH: math.nan}):
+        with pytest.raises(ValueError, match="about must be a mapping"):
+            LearnedLocator("implicit", good.encoding, good.weights, about)
+
+
+def test_a_state_that_does_not_converge_is_no_answer(table):
+    _, good = implicit()
+    divergent = LearnedLocator("implicit", good.encoding, {**good.weights, "A": 2 * np.eye(12), "B": np.abs(good.weights["B"])})
+    with pytest.warns(UserWarning, match="not solved"):
+        assert np.isnan(divergent.outputs(np.ones((2, 30)))).all()
+    with pytest.warns(UserWarning, match="not solved"), pytest.raises(ValueError, match="event e: the implicit locator has no answer, .* converge"):
+        locate(picks(table), method=divergent, table=table)
+
+
+def test_a_depth_cannot_be_fixed(table):
+    with pytest.raises(ValueError, match="fixed_depth_km = 10.0 is for the method 'geiger'"):
+        locate(picks(table), method=oracle(), table=table, fixed_depth_km=10.0)
+
+
 def test_elsewhere_than_it_was_trained_is_said(table):
     (found,) = locate(picks(table, lon=10.0), method=oracle((30.0, 10.0, 100.0)), table=table)
     assert "extrapolated" in found.flags and "trained on other longitudes" in found.report()

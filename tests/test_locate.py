@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,44 @@ def test_what_locate_refuses(tmp_path, table):
         locate(picks, method=3)
 
 
+def altered(picks, name, value, rows=(2,)):
+    picks = picks.copy()
+    if value is None or isinstance(value, str):
+        picks[name] = picks[name].astype(object)
+    picks.loc[list(rows), name] = value
+    return picks
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("p_time", np.nan, r"row 4 \(event 1, station CCC\): p_time = nan is not seconds since 1970"),
+    ("p_time", "now", "p_time must be numbers .*, its column has object"),
+    ("lat", 90.5, r"row 4 .*: lat = 90.5 is not degrees in -90\.\.90"),
+    ("lon", np.inf, "row 4 .*: lon = inf"),
+    ("elev_m", -np.inf, "row 4 .*: elev_m = -inf"),
+    ("sigma_s", 0.0, "row 4 .*: sigma_s = 0 is not positive"),
+    ("baz", np.inf, "row 4 .*: baz = inf"),
+    ("sigma_baz", -5.0, "row 4 .*: sigma_baz = -5"),
+    ("event", None, "row 4: event is missing"),
+    ("flag", None, "row 4: flag is missing; a pick that is used has the flag ''"),
+])  # fmt: skip
+def test_a_bad_value_of_a_frame_is_named_with_its_row(tmp_path, table, name, value, said):
+    picks = read_picks(write(tmp_path, rows(table)))
+    with pytest.raises(ValueError, match=said):
+        locate(altered(picks, name, value), table=table)
+    if isinstance(value, float):  # what is not used need not be right
+        assert locate(altered(altered(picks, name, value), "flag", "noisy"), table=table)[0].residuals["used"].sum() == 7
+
+
+def test_dates_are_not_taken_for_seconds(tmp_path, table):
+    picks = read_picks(write(tmp_path, rows(table)))
+    picks["p_time"] = pd.to_datetime(picks["p_time"], unit="s", utc=True)
+    with pytest.raises(ValueError, match="p_time must be numbers .seconds since 1970.*datetime64"):
+        locate(picks, table=table)
+    for option in ("sigma_s", "sigma_baz"):
+        with pytest.raises(ValueError, match=f"{option} must be positive, got 0"):
+            locate(read_picks(write(tmp_path, rows(table))), table=table, **{option: 0.0})
+
+
 def test_missing_sigmas_take_the_default(tmp_path, table):
     lines = [[*line[:6], ""] for line in rows(table)]
     picks = read_picks(write(tmp_path, lines))
@@ -153,14 +192,38 @@ def test_the_command_with_a_fixed_depth_and_a_station_list(tmp_path, table, caps
     (tmp_path / "list.csv").write_text("sta,lat,lon,elev_m\n" + "".join(f"{line[1]},{line[2]},{line[3]},0\n" for line in lines))
     path = write(tmp_path, [[line[0], line[1], "", "", *line[4:]] for line in lines])
     assert main([str(path), "--stations", str(tmp_path / "list.csv"), "--depth", "40"]) == 0
-    assert "depth        40.0 km" in capsys.readouterr().out
+    assert "depth        40.0 km (fixed)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--map", "map.xyz"], "the name must end in one of .*png"),
+    (["--map", "none/map.png"], "there is no folder none"),
+    (["--map", "."], "the name must end in"),
+    (["--method", "implicit", "--depth", "10"], "belong to --method geiger"),
+    (["--method", "eikonet", "--sigma", "1"], "belong to --method geiger"),
+    (["--method", "eikonet", "--model-error", "1"], "belong to --method geiger"),
+])  # fmt: skip
+def test_options_that_cannot_be_followed_are_refused(tmp_path, table, capsys, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as error:
+        main([str(write(tmp_path, rows(table))), *options])
+    printed = capsys.readouterr()
+    assert error.value.code == 2 and re.search(said, printed.err) and not printed.out
+
+
+def test_the_command_names_a_station_list_that_is_none(tmp_path, table, capsys):
+    assert main([str(write(tmp_path, rows(table))), "--stations", str(tmp_path / "nix.csv")]) == 2
+    assert "no station list at" in capsys.readouterr().err
+    packed = tmp_path / "picks.csv.gz"
+    packed.write_bytes(b"no gzip")
+    assert main([str(packed)]) == 2 and "not a whole gzip file" in capsys.readouterr().err
 
 
 def test_the_command_needs_a_trained_locator(tmp_path, table, capsys, monkeypatch):
     path = write(tmp_path, rows(table))
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path))
     assert main([str(path), "--method", "implicit"]) == 2
-    assert "no learned locator at" in capsys.readouterr().err
+    assert re.search("no learned locator at .*train_locator --method implicit` writes one", capsys.readouterr().err)
     with pytest.raises(SystemExit):
         main([str(path), "--model", "x.npz"])
 
@@ -179,6 +242,7 @@ def test_the_figure_shows_every_station_and_the_ellipse(tmp_path, table):
     left, right = location_figure(found).axes
     used, refused, star = (c.get_offsets() for c in left.collections)
     assert len(used) == 7 and len(refused) == 1 and len(star) == 1
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["7 stations used", "1 station left out", "epicentre"]
     # Azimuthal: distance and direction from the epicentre are those of the picks.
     kept = found.residuals[found.residuals["used"]]
     np.testing.assert_allclose(np.hypot(*used.T), kept["dist_deg"])

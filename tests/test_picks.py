@@ -75,6 +75,8 @@ def test_local_times_are_refused_with_their_row(tmp_path, text):
     ("0.2,45", "0.2,NE", "baz = 'NE' is not a number"),
     ("45,5", "45,nan", "sigma_baz = 'nan' is not finite"),
     ("45,5", "45", "8 values for 9 columns"),
+    ("AAA,10,20", "AAA,1_0,20", "lat = '1_0' is not a number"),
+    ("AAA,10", "A" * 200_000 + ",10", "field larger than field limit"),
 ])  # fmt: skip
 def test_a_bad_value_is_named_with_its_row(tmp_path, old, new, said):
     with pytest.raises(ValueError, match=rf"row 4.*{said}"):
@@ -92,6 +94,10 @@ def test_a_bad_value_is_named_with_its_row(tmp_path, old, new, said):
     ("station,p_time,lat", "one of the columns lat and lon"),
     ("station,p_time,p_time", "column p_time appears twice"),
     ("station;p_time", "separated by commas"),
+    ("station,p_time,Phase", "column 'Phase' is not known"),
+    ("station,p_time,iscphase", "column 'iscphase' is not known"),
+    ("station,p_time,Event", "column 'Event' is not known"),
+    ("station,p_time,event_id", "column 'event_id' is not known"),
 ])  # fmt: skip
 def test_columns_are_checked(tmp_path, header, said):
     with pytest.raises(ValueError, match=said):
@@ -127,6 +133,60 @@ def test_of_two_picks_of_a_station_the_earlier_counts(tmp_path):
         flags = list(read_picks(write(tmp_path, HEADER + rows))["flag"])
         assert flags[late] == f"the station's earlier P of row {early} is used"
         assert flags.count("") == 2 and flags[early - 2] == ""
+
+
+def test_of_several_picks_the_flags_name_the_one_that_is_used(tmp_path):
+    table = read_picks(write(tmp_path, HEADER + "".join(ROW.replace("48.18", second) for second in ("53", "52", "51", "54"))))
+    assert list(table["flag"]) == [*["the station's earlier P of row 4 is used"] * 2, "", "the station's earlier P of row 4 is used"]
+
+
+def test_an_event_without_a_name_is_not_put_into_another(tmp_path):
+    with pytest.raises(ValueError, match="row 3: event is empty, and other rows name theirs"):
+        read_picks(write(tmp_path, "event," + HEADER + "1," + ROW + "," + ROW.replace("AAA", "BBB")))
+    assert set(read_picks(write(tmp_path, "event," + HEADER + "," + ROW + "," + ROW.replace("AAA", "BBB")))["event"]) == {"1"}
+
+
+@pytest.mark.parametrize("seconds", ["1325395728250", "1e300", "-1e12"])
+def test_milliseconds_since_1970_are_refused(tmp_path, seconds):
+    with pytest.raises(ValueError, match=r"row 2: p_epoch_s = .* in none of the years 1 to 9999.*not milliseconds"):
+        read_picks(write(tmp_path, f"station,p_epoch_s,lat,lon\nAAA,{seconds},1,2\n"))
+
+
+@pytest.mark.parametrize(("raw", "said"), [
+    (gzip.compress((HEADER + ROW).encode())[:-9], "picks.csv.gz is not a whole gzip file"),
+    ((HEADER + ROW).encode(), "picks.csv.gz is not a whole gzip file"),
+    (gzip.compress((HEADER + ROW + ROW.replace("AAA", "\u00c4")).encode("latin1")), r"row 3: the text is not UTF-8 \(byte 0xc4\)"),
+])  # fmt: skip
+def test_files_that_are_not_what_their_name_says(tmp_path, raw, said):
+    path = tmp_path / "picks.csv.gz"
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match=said):
+        read_picks(path)
+
+
+BARE = "station,p_time\nAAA,2012-01-01T05:28:48.18Z\n"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("sta,lat,lon,elev_m\nBBB,1,2,3\nAAA,1,5,2,5,300\n", "row 3: 6 values for 4 columns"),  # a decimal comma would move it
+    ("sta,lat,lon,elev_m\nAAA,1,2\n", "row 2: 3 values for 4 columns"),
+    ("sta,lat,lon,elev_m,lat\nAAA,1,2,3,50\n", "column lat appears twice"),
+    ("sta,lat,lon,elev_m\n,1,2,3\n", "row 2: sta is empty"),
+    ("sta,lat,lon,elev_km\nAAA,1,2,3\n", "no column elev_m"),
+    ("sta,lat,lon,elev_m\nAAA,1,2,3\nAAA,50,60,3\n", r"station 'AAA' at 1.0000, 2.0000 \(row 2\) and 50.0000, 60.0000 \(row 3\)"),
+    ("<StationXML broken", "list.csv is no StationXML that obspy reads"),
+])  # fmt: skip
+def test_a_bad_station_list_is_named_with_its_row(tmp_path, text, said):
+    if text[0] == "<":
+        pytest.importorskip("obspy", reason="StationXML is read by obspy")
+    (tmp_path / "list.csv").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        read_picks(write(tmp_path, BARE), stations=tmp_path / "list.csv")
+
+
+def test_a_station_list_may_have_spaces_and_blank_lines(tmp_path):
+    (tmp_path / "list.csv").write_text("sta, lat, lon, elev_m\n\nAAA, 1, 2, 3\n")
+    assert read_picks(write(tmp_path, BARE), stations=tmp_path / "list.csv")[["lat", "lon", "elev_m"]].values.tolist() == [[1, 2, 3]]
 
 
 def test_events_do_not_share_stations(tmp_path):
@@ -203,6 +263,74 @@ def test_quakeml_and_stationxml(obspy, tmp_path):
     np.testing.assert_allclose(table["p_time"] - epoch(2020, 2, 3, 4, 5, 6, 250000), [0, 1, 2], atol=1e-6)
     assert (table["baz"][0], table["sigma_baz"][0], table["sigma_s"][0], table["elev_m"][1]) == (330, 7, 0.3, 60)
     assert math.isnan(table["baz"][1]) and table["flag"][2] == "station 'XX.CCC' is not in stations.xml"
+
+
+@pytest.fixture
+def quakeml(obspy, tmp_path):
+    """Writer of a catalogue, one event for each list of picks, at the station XX.AAA of list.csv; returns what is read."""
+    from obspy import UTCDateTime
+    from obspy.core.event import Arrival, Catalog, Event, Origin, Pick, QuantityError, ResourceIdentifier, WaveformStreamID
+
+    (tmp_path / "list.csv").write_text("sta,lat,lon,elev_m\nAAA,1,2,3\n")
+
+    def pick(sigma=None, sigma_baz=None, **changes):
+        made = Pick(**{"time": UTCDateTime(2020, 1, 1), "phase_hint": "P", "waveform_id": WaveformStreamID("XX", "AAA"), "backazimuth": 5.0} | changes)
+        made.time_errors, made.backazimuth_errors = QuantityError(uncertainty=sigma), QuantityError(uncertainty=sigma_baz)
+        return made
+
+    def read(*events, identifiers=("smi:a/event/1", "smi:a/event/2"), arrival=None, name="events.xml", edit=lambda text: text):
+        made = [Event(picks=picks, resource_id=ResourceIdentifier(word)) for picks, word in zip(events, identifiers)]
+        if arrival:
+            arrivals = [Arrival(pick_id=made[0].picks[0].resource_id, phase=arrival)]
+            made[0].origins = [Origin(time=UTCDateTime(2020, 1, 1), latitude=0, longitude=0, arrivals=arrivals)]
+        path = tmp_path / name
+        Catalog(made).write(str(path), format="QUAKEML")
+        path.write_text(edit(path.read_text()))
+        return read_picks(path, stations=tmp_path / "list.csv")
+
+    read.pick = pick
+    return read
+
+
+def test_events_whose_identifiers_end_alike_stay_apart(quakeml):
+    table = quakeml([quakeml.pick()], [quakeml.pick()], identifiers=("smi:a/event/1", "smi:b/event/1"))
+    assert list(table["event"]) == ["smi:a/event/1", "smi:b/event/1"] and list(table["flag"]) == ["", ""]
+    assert list(quakeml([quakeml.pick()], [quakeml.pick()])["event"]) == ["1", "2"]
+
+
+def test_a_pick_that_the_catalogue_rejects_or_has_no_time_is_flagged(quakeml):
+    table = quakeml([quakeml.pick(evaluation_status="rejected"), quakeml.pick(evaluation_status="reviewed")])
+    assert list(table["flag"]) == ["the catalogue rejects the pick", ""]
+    table = quakeml([quakeml.pick()], edit=lambda text: text.replace("2020-01-01T00:00:00.000000Z", "then"))
+    assert list(table["flag"]) == ["the pick has no time"] and table["p_time"].isna().all()
+
+
+def test_the_phase_is_the_arrivals(quakeml):
+    assert list(quakeml([quakeml.pick()], arrival="PKPdf")["flag"]) == ["phase 'PKPdf' is not a first P"]
+    assert list(quakeml([quakeml.pick(phase_hint="x")], arrival="Pn")["flag"]) == [""]
+
+
+@pytest.mark.parametrize(("sigmas", "said"), [((-1.0, None), "sigma_s = -1"), ((None, -2.0), "sigma_baz = -2"), ((math.inf, None), "sigma_s = inf")])
+def test_a_bad_standard_deviation_of_a_catalogue_is_named(quakeml, sigmas, said):
+    with pytest.raises(ValueError, match=f"event 1, row 2: {said} must be positive"):
+        quakeml([quakeml.pick(), quakeml.pick(*sigmas)])
+
+
+def test_a_name_with_brackets_is_a_name(quakeml):
+    assert len(quakeml([quakeml.pick(0.0)], name="events[1].xml")) == 1
+
+
+def test_a_station_of_another_network_is_another_station(obspy, tmp_path):
+    from obspy.core.inventory import Inventory, Network, Station
+
+    path = tmp_path / "stations.xml"
+    Inventory(networks=[Network("XX", stations=[Station("AAA", 1, 2, 30)])], source="test").write(str(path), format="STATIONXML")
+    rows = "".join(f"{name},2012-01-01T05:28:48Z\n" for name in ("XX.AAA", "YY.AAA", "AAA"))
+    table = read_picks(write(tmp_path, "station,p_time\n" + rows), stations=path)
+    assert list(table["flag"]) == ["", "station 'YY.AAA' is not in stations.xml", ""] and math.isnan(table["lat"][1])
+    # A list without networks knows stations by their names alone.
+    (tmp_path / "list.csv").write_text("sta,lat,lon,elev_m\nAAA,1,2,30\n")
+    assert list(read_picks(write(tmp_path, "station,p_time\n" + rows), stations=tmp_path / "list.csv")["lat"]) == [1, 1, 1]
 
 
 def test_pde_bulletin(obspy, registry):

@@ -35,6 +35,16 @@ def test_the_file_holds_what_was_trained(method, tmp_path, capsys):
     assert locator.about["samples"] == len(data.u_train) and locator.about["steps"] == 4 * -(-len(data.u_train) // 100)
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_the_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "train_locator", lambda *_: pytest.fail("it trained"))
+    with pytest.raises(SystemExit):
+        command.main(["--method", "implicit", "--out", str(tmp_path)])
+    assert "is a folder" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        command.main(["--method", "implicit", "--out", str(tmp_path / "file" / "x.npz")])
+
+
 def test_data_are_noisy_and_relative():
     data = command.regional_data("quick", 0)
     samples = data.meta["samples"]["train"]

@@ -96,8 +96,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="file to write; default: where the locator looks for it")
     options = parser.parse_args(arguments)
-    locator = train_locator(options.method, options.profile, options.seed)
     path = options.out or default_file(options.method)
+    if path.is_dir():
+        parser.error(f"--out {path} is a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)  # before the training, not after it
+    locator = train_locator(options.method, options.profile, options.seed)
     locator.save(path)
     for side, scores in locator.about["test"].items():
         print(f"{side}: " + ", ".join(f"{name} {value:g}" for name, value in scores.items()))

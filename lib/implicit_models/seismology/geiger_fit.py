@@ -31,6 +31,7 @@ class Fit:
         self.data, self.table, self.starts = data, table, starts
         self.model = model_error_s**2, model_range_deg * DEGREE
         self.low, self.high = low, high
+        self.depths = np.unique(np.clip(DEPTHS, low, high))  # a start outside the bounds may fit better than all within, and stay
         self.fixed, self.default = fixed, default
         n, picks = data.n_events, data.time.size
         self.event = np.repeat(np.arange(n), np.diff(data.begin))
@@ -67,7 +68,7 @@ class Fit:
         baz_weight = np.where(used & self.baz_used, data.baz_weight, 0.0)[chosen]
         out, other = np.empty((go.size, 7)), np.empty((go.size, 6))
         arrays = (data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight)
-        locate_many(begin, *arrays, self.table.arrays, RINGS, POINTS, DEPTHS, self.starts,
+        locate_many(begin, *arrays, self.table.arrays, RINGS, POINTS, self.depths, self.starts,
                     self.lowest[go], self.highest[go], STEPS, out, other)  # fmt: skip
         self.out[go], self.other[go] = out, other
         information, scatter = np.empty((go.size, 4, 4)), np.empty((go.size, 4, 4))
@@ -124,7 +125,7 @@ class Fit:
             size = np.abs(self.residual[rows]) * np.sqrt(data.weight[rows])
         else:
             size = np.empty(state.size)
-            depths = DEPTHS if self.lowest[k] < self.highest[k] else self.lowest[k : k + 1]
+            depths = self.depths if self.lowest[k] < self.highest[k] else self.lowest[k : k + 1]
             robust_locate(data.place[rows], data.time[rows], np.where(allowed, data.weight[rows], 0.0), data.baz[rows],
                           np.zeros(state.size), self.table.arrays, RINGS, POINTS, depths,
                           self.lowest[k], self.highest[k], size)  # fmt: skip

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +52,8 @@ class LearnedLocator:
         about: plain values on the training, kept beside the weights.
 
     Raises:
-        ValueError: an unknown kind, missing or additional weights, shapes that do not fit.
+        ValueError: an unknown kind, missing or additional weights, shapes that do not fit, weights that are no finite real numbers; an
+            `about` that is no mapping, or whose distance of stations is no positive number.
     """
 
     kind: str
@@ -61,6 +64,12 @@ class LearnedLocator:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        reach = self.about.get(REACH, math.inf) if isinstance(self.about, Mapping) else None
+        if not isinstance(reach, (int, float)) or not reach > 0:
+            raise ValueError(f"about must be a mapping, and its {REACH!r}, if it has it, a positive number, got {self.about!r}")
+        for name, w in self.weights.items():
+            if np.asarray(w).dtype.kind not in "fiu":
+                raise ValueError(f"weight {name} must be real numbers, got {np.asarray(w).dtype}")
         object.__setattr__(self, "weights", {name: np.asarray(w, np.float64) for name, w in self.weights.items()})
         p = self.encoding.n_features
         if self.kind == "implicit":
@@ -123,20 +132,21 @@ class LearnedLocator:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"no learned locator at {path}: `python -m reproduction.train_locator` writes it, or name another file")
+            command = f"python -m reproduction.train_locator --method {kind or '|'.join(KINDS)}"
+            raise FileNotFoundError(f"no learned locator at {path}: `{command}` writes one, or name another file")
         try:
             with np.load(path, allow_pickle=False) as archive:
                 content = {name: archive[name] for name in archive.files}
             texts = {name: str(content.pop(name)) for name in ("kind", "encoding", "about")}
             found = cls(texts["kind"], Encoding.from_dict(json.loads(texts["encoding"])), content, json.loads(texts["about"]))
-        except (KeyError, ValueError, TypeError, OSError, EOFError) as error:
+        except (KeyError, ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{path} is not a learned locator: {error}") from error
         if kind is not None and found.kind != kind:
             raise ValueError(f"{path} holds a locator of kind {found.kind!r}, not {kind!r}")
         return found
 
     def outputs(self, U: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N 4"]:
-        """The network itself, encoded inputs to encoded outputs."""
+        """The network itself, encoded inputs to encoded outputs; NaN, with a warning, where an implicit model's state does not converge."""
         U, w = np.asarray(U, np.float64), self.weights
         if self.kind == "eikonet":
             layer = lambda h, k: h @ w[f"W{k}"].T + w[f"b{k}"]  # noqa: E731
@@ -149,8 +159,10 @@ class LearnedLocator:
 
         from implicit_models.equilibrium.solve import solve_equilibrium
 
-        x = solve_equilibrium(torch.from_numpy(w["A"]), torch.from_numpy(U @ w["B"].T), "relu", tol=1e-10, max_iter=2000).x.numpy()
-        return x @ w["C"].T + U @ w["D"].T
+        found = solve_equilibrium(torch.from_numpy(w["A"]), torch.from_numpy(U @ w["B"].T), "relu", tol=1e-10, max_iter=2000)
+        y = found.x.numpy() @ w["C"].T + U @ w["D"].T
+        y[~found.converged.numpy()] = np.nan
+        return y
 
     def predict(
         self,
@@ -188,7 +200,7 @@ class LearnedLocator:
             table: for the residuals; None: the default Ak135 table.
 
         Raises:
-            ValueError: too few picks with back-azimuths; names the stations without.
+            ValueError: too few picks with back-azimuths; names the stations without. No answer: the network's state does not converge.
         """
         usable = picks[picks["flag"] == ""]
         ready = usable[usable["baz"].notna()]
@@ -204,6 +216,8 @@ class LearnedLocator:
         chosen = _spread(lat, lon, clock, np.flatnonzero(usable["baz"].notna()), wanted, self.reach_deg)
         delay = clock[chosen] - clock[chosen[0]]
         answer = self.predict(lat[None, chosen], lon[None, chosen], delay[None], usable["baz"].to_numpy(np.float64)[None, chosen])
+        if not np.isfinite(answer).all():
+            raise ValueError(f"event {event}: the {self.kind} locator has no answer, its state does not converge for these picks")
         return self._location(picks, usable, chosen, lat, lon, clock, [float(value[0]) for value in answer], event, table)
 
     def _location(self, picks, usable, chosen, lat, lon, clock, answer, event: str, table: PTable | None) -> Location:

@@ -18,7 +18,7 @@ import numpy as np
 
 from implicit_models.seismology.geiger import locate_events
 from implicit_models.seismology.location import Location
-from implicit_models.seismology.locations import BEYOND, OUTLIER, Locations
+from implicit_models.seismology.locations import BEYOND, OUTLIER, USED, Locations
 from implicit_models.seismology.picks import COLUMNS, read_picks
 from implicit_models.seismology.table import PTable
 
@@ -32,6 +32,17 @@ SIGMA_S, SIGMA_BAZ = 0.5, 10.0  # of picks and back-azimuths that state none
 MODEL_ERROR_S = 1.0  # how far Ak135 is from the Earth, at regional and larger distances
 MODEL_RANGE_DEG = 10.0  # stations nearer to each other than this see much the same error
 PRIOR_DOF = 8.0  # Jordan & Sverdrup: the standard deviations count as eight observations
+NO_FLAG = "; a pick that is used has the flag ''"
+# What the columns of picks in use must hold; an optional value is NaN where there is none.
+DEMANDS = {
+    "lat": (lambda v: np.abs(v) <= 90, "degrees in -90..90"),
+    "lon": (np.isfinite, "degrees"),
+    "p_time": (np.isfinite, "seconds since 1970-01-01 UTC"),
+    "elev_m": (lambda v: ~np.isinf(v), "metres"),
+    "sigma_s": (lambda v: np.isnan(v) | (v > 0) & np.isfinite(v), "positive seconds"),
+    "baz": (lambda v: ~np.isinf(v), "degrees"),
+    "sigma_baz": (lambda v: np.isnan(v) | (v > 0) & np.isfinite(v), "positive degrees"),
+}
 
 
 def locate(
@@ -54,10 +65,10 @@ def locate(
         picks: from `read_picks`, or a DataFrame with its columns; rows whose `flag` is not empty are reported, not used.
         method: "geiger", or a `LearnedLocator`.
         table: travel times from `build_p_table`; None: the default Ak135 table.
-        sigma_s, sigma_baz: standard deviations (s, degrees) where a pick states none.
+        sigma_s, sigma_baz: standard deviations (s, degrees) where a pick states none; this and what follows is for "geiger" alone.
         model_error_s, model_range_deg, prior_dof: of `geiger.locate_events`; the defaults are for the real Earth.
         outliers: whether picks that do not fit are set aside (events of six or more picks).
-        fixed_depth_km: a depth for all events.
+        fixed_depth_km: a depth for all events; a learned locator refuses it.
         confidence: of the ellipse.
 
     Returns:
@@ -65,13 +76,18 @@ def locate(
 
     Raises:
         TypeError: picks is not a DataFrame; method is none.
-        ValueError: missing columns; an unknown method.
+        ValueError: missing columns; a value that its column cannot have, with event and row; an unknown method.
     """
     _check(picks)
+    for name, value in (("sigma_s", sigma_s), ("sigma_baz", sigma_baz)):
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive, got {value}")
     events = list(dict.fromkeys(picks["event"]))
     if not isinstance(method, str):
         if not hasattr(method, "locate_picks"):
             raise TypeError(f"method must be 'geiger' or a LearnedLocator, got {type(method).__name__}")
+        if fixed_depth_km is not None:
+            raise ValueError(f"a learned locator finds the depth itself: fixed_depth_km = {fixed_depth_km} is for the method 'geiger'")
         return [method.locate_picks(picks[picks["event"] == event], table=table) for event in events]
     if method != "geiger":
         raise ValueError(f"method must be 'geiger' or a LearnedLocator (LearnedLocator.load(FILE)), got {method!r}")
@@ -94,6 +110,19 @@ def _check(picks) -> None:
         raise ValueError(f"picks has no column {', '.join(missing)}: it needs {', '.join(COLUMNS)}")
     if not len(picks):
         raise ValueError("picks has no rows")
+    for name in ("event", "flag"):
+        if picks[name].isna().any():
+            raise ValueError(f"picks, row {picks['row'][picks[name].isna()].iloc[0]}: {name} is missing" + NO_FLAG * (name == "flag"))
+    usable = picks[picks["flag"] == ""]
+    for name, (right, what) in DEMANDS.items():
+        column = usable[name]
+        if column.dtype.kind not in "fiu":
+            raise ValueError(f"picks: {name} must be numbers ({what}), its column has {column.dtype}")
+        values = column.to_numpy(np.float64)
+        wrong = np.flatnonzero(~right(values))
+        if wrong.size:
+            row = usable.iloc[wrong[0]]
+            raise ValueError(f"picks, row {row['row']} (event {row['event']}, station {row['station']}): {name} = {values[wrong[0]]:g} is not {what}")
 
 
 def _padded(groups, name: str) -> np.ndarray:
@@ -117,7 +146,7 @@ def _location(found: Locations, k: int, event: str, group, confidence: float, si
         if not p.flag:
             status = found.status[k, place]
             row |= {"dist_deg": found.dist_deg[k, place], "azimuth": found.azimuth[k, place], "residual_s": found.residual_s[k, place]}
-            row["used"] = bool(status not in (OUTLIER, BEYOND)) and not found.flags["too_few"][k]
+            row["used"] = bool(status == USED) and not found.flags["too_few"][k]
             if status == OUTLIER:
                 row["reason"] = f"outlier: {row['residual_s']:+.1f} s is no first P of this event"
             elif status == BEYOND:
@@ -146,11 +175,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", type=Path, metavar="FILE", help="weights of a learned locator")
     parser.add_argument("--map", type=Path, metavar="FILE", help="figure of stations, epicentre and ellipse; of several events the first")
     parser.add_argument("--depth", type=float, metavar="KM", help="fix the depth")
-    parser.add_argument("--sigma", type=float, default=SIGMA_S, metavar="S", help=f"of picks that state none ({SIGMA_S:g} s)")
-    parser.add_argument("--model-error", type=float, default=MODEL_ERROR_S, metavar="S", help=f"of the travel times ({MODEL_ERROR_S:g} s)")
+    parser.add_argument("--sigma", type=float, metavar="S", help=f"of picks that state none ({SIGMA_S:g} s)")
+    parser.add_argument("--model-error", type=float, metavar="S", help=f"of the travel times ({MODEL_ERROR_S:g} s)")
     options = parser.parse_args(arguments)
     if options.method == "geiger" and options.model:
         parser.error("--model belongs to --method implicit or eikonet")
+    chosen = {"sigma_s": options.sigma, "model_error_s": options.model_error, "fixed_depth_km": options.depth}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if options.method != "geiger" and chosen:
+        parser.error("--depth, --sigma and --model-error belong to --method geiger")
+    if options.map and (wrong := _no_figure(options.map)):
+        parser.error(f"--map {options.map}: {wrong}")
     try:
         method = "geiger"
         if options.method != "geiger":
@@ -158,8 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
 
             method = LearnedLocator.load(options.model or default_file(options.method), kind=options.method)
         picks = read_picks(options.picks, stations=options.stations)
-        found = locate(picks, method=method, sigma_s=options.sigma, model_error_s=options.model_error, fixed_depth_km=options.depth)
-    except (ValueError, FileNotFoundError, ImportError) as error:
+        found = locate(picks, method=method, **chosen)
+    except (ValueError, OSError, ImportError) as error:
         print(f"locate: {error}", file=sys.stderr)
         return 2
     print("\n\n".join(location.report() for location in found))
@@ -170,6 +205,18 @@ def main(arguments: list[str] | None = None) -> int:
         location_figure(located[0]).savefig(options.map, dpi=160)
         print(f"\nfigure of event {located[0].event}: {options.map}")
     return 0 if located else 1
+
+
+def _no_figure(path: Path) -> str:
+    """Why no figure can be written there; empty if one can."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        return "the map needs matplotlib (pip install matplotlib)"
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        return f"the name must end in one of {', '.join(sorted(known))}"
+    return "" if path.parent.is_dir() else f"there is no folder {path.parent}"
 
 
 if __name__ == "__main__":

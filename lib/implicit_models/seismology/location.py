@@ -75,7 +75,7 @@ class Location:
             f"Event {self.event} ({self.method})",
             f"  origin time  {utc(self.origin_time)}" + _plus_minus(self.time_error_s, "s", ".2f"),
             f"  epicentre    {abs(self.lat):.4f} {'N' if self.lat >= 0 else 'S'}  {abs(self.lon):.4f} {'E' if self.lon >= 0 else 'W'}",
-            f"  depth        {self.depth_km:.1f} km" + (" (fixed)" if "depth_fixed" in self.flags else _plus_minus(self.depth_error_km, "km", ".1f")),
+            f"  depth        {self.depth_km:.1f} km" + (" (fixed)" if self.depth_error_km == 0 else _plus_minus(self.depth_error_km, "km", ".1f")),
         ]
         if math.isfinite(self.ellipse.semi_major_km):
             lines.append(

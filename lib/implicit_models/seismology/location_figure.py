@@ -45,7 +45,7 @@ def location_figure(location: Location) -> Figure:
     stations, close = figure.subplots(1, 2, width_ratios=(1.25, 1))
     _stations(stations, location)
     _ellipse(close, location)
-    depth = f"depth {location.depth_km:.0f} km" + (" (fixed)" if "depth_fixed" in location.flags else "")
+    depth = f"depth {location.depth_km:.0f} km" + (" (fixed)" if location.depth_error_km == 0 else "")
     figure.suptitle(f"{utc(location.origin_time)}   {location.lat:.3f}°, {location.lon:.3f}°   {depth}   ({location.method})", fontsize=11)
     return figure
 
@@ -64,7 +64,7 @@ def _stations(axes: Axes, location: Location) -> None:
         x, y = _plane(group)
         if len(group):
             axes.scatter(x, y, s=34, marker=marker, color=colour if label == "used" else "none", edgecolor=colour, linewidth=1.1, zorder=2,
-                         label=f"{len(group)} stations {label}")  # fmt: skip
+                         label=f"{len(group)} {'station' if len(group) == 1 else 'stations'} {label}")  # fmt: skip
     _names(axes, picks, reach)
     axes.scatter([0], [0], s=130, marker="*", color="black", zorder=3, label="epicentre")
     axes.legend(loc="upper left", fontsize=8, framealpha=0.9)

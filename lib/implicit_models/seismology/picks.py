@@ -62,7 +62,7 @@ def read_picks(path: str | Path, *, stations: str | Path | Stations | None = Non
         not used: another phase than a first P, a second P of the same station, a station that the list does not know.
 
     Raises:
-        FileNotFoundError: no such file, or no station list where one is needed.
+        FileNotFoundError: no such file, no such station list, or none where one is needed.
         ValueError: a row that cannot mean what it says (with its number); two places for one station.
 
     Source: IMS1.0, https://www.isc.ac.uk/standards/isf; PDE, the USGS' EDR format.
@@ -99,6 +99,8 @@ def flag_phases(picks: list[Pick]) -> None:
 
 def join_stations(picks: list[Pick], stations: str | Path | Stations | None, path: Path) -> None:
     """Give coordinates to the picks that have none; flag those whose station is unknown."""
+    if isinstance(stations, (str, Path)) and not Path(stations).is_file():
+        raise FileNotFoundError(f"no station list at {stations}")
     bare = [pick for pick in picks if math.isnan(pick.lat) or math.isnan(pick.lon)]
     if not bare:
         return
@@ -146,12 +148,12 @@ def check_places(picks: list[Pick], path: Path) -> None:
 def flag_repeats(picks: list[Pick]) -> None:
     """Of several P picks of a station in one event only the earliest counts."""
     earliest: dict[tuple[str, str], Pick] = {}
-    for pick in picks:
-        if pick.flag:
-            continue
+    usable = [pick for pick in picks if not pick.flag]
+    for pick in usable:
         best = earliest.setdefault((pick.event, pick.station), pick)
-        if pick is best:
-            continue
-        late, early = (pick, best) if pick.p_time >= best.p_time else (best, pick)
-        late.flag = f"the station's earlier P of row {early.row} is used"
-        earliest[pick.event, pick.station] = early
+        if pick.p_time < best.p_time:
+            earliest[pick.event, pick.station] = pick
+    for pick in usable:
+        best = earliest[pick.event, pick.station]
+        if pick is not best:
+            pick.flag = f"the station's earlier P of row {best.row} is used"

@@ -8,25 +8,24 @@
     sigma_s, baz, sigma_baz    standard deviation of the time in seconds, back-azimuth (at the station towards the source, clockwise
                                from north) and its standard deviation in degrees
 
-Other columns are ignored, unless their name looks like one of these in another unit or spelling.
+Other columns are ignored, unless their name looks like one of these in another unit or spelling: a column Phase that were ignored would
+make every S a P.
 """
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import gzip
-import io
-import math
 from pathlib import Path
 
+from implicit_models.seismology.csv_rows import check_doubled, content, finite, records
 from implicit_models.seismology.picks import Pick
 from implicit_models.seismology.stations import coordinate
 
 KNOWN = ("station", "p_time", "p_epoch_s", "event", "lat", "lon", "elev_m", "phase", "sigma_s", "baz", "sigma_baz")
-# A column whose name starts like this and is not known may carry another unit: it is refused, not ignored.
-SUSPECT = ("lat", "lon", "elev", "alt", "height", "time", "p_time", "p_epoch", "epoch", "date", "sigma", "baz", "back", "azim", "depth_m", "sta")
+# A column whose name starts like this, or has "phase" in it, and is not known may mean one that is: it is refused, not ignored.
+SUSPECT = ("lat", "lon", "elev", "alt", "height", "time", "p_time", "p_epoch", "epoch", "date", "sigma", "baz", "back", "azim", "depth_m", "sta", "event")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+EPOCH_RANGE_S = (-62_135_596_800.0, 253_402_300_800.0)  # of the years 1 to 9999, those of p_time
 
 
 def read_csv(path: Path) -> list[Pick]:
@@ -35,28 +34,20 @@ def read_csv(path: Path) -> list[Pick]:
     Raises:
         ValueError: a missing, doubled or doubtful column; a value that is not what its column holds, with the row.
     """
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    reader = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
-    header = [name.strip() for name in next(reader, [])]
+    header, rows = records(path, content(path))
     _check_header(header, path)
-    picks = []
-    for values in reader:
-        if not any(value.strip() for value in values):
-            continue
-        where = f"{path}, row {reader.line_num}"
-        if len(values) != len(header):
-            raise ValueError(f"{where}: {len(values)} values for {len(header)} columns")
-        picks.append(_pick({name: value.strip() for name, value in zip(header, values, strict=True)}, where, reader.line_num))
+    picks = [_pick(record, f"{path}, row {row}", row) for row, record in rows]
+    grouped = "event" in header and any(pick.event for pick in picks)
+    for pick in picks:
+        if grouped and not pick.event:
+            raise ValueError(f"{path}, row {pick.row}: event is empty, and other rows name theirs")
+        pick.event = pick.event or "1"
     return picks
 
 
 def _check_header(header: list[str], path: Path) -> None:
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        raise ValueError(f"{path}: columns must be separated by commas, got {header[0]!r}")
-    doubled = sorted({name for name in header if header.count(name) > 1 and name in KNOWN})
-    if doubled:
-        raise ValueError(f"{path}: column {doubled[0]} appears twice")
-    strange = [name for name in header if name not in KNOWN and name.lower().startswith(SUSPECT)]
+    check_doubled(header, KNOWN, path)
+    strange = [name for name in header if name not in KNOWN and (name.lower().startswith(SUSPECT) or "phase" in name.lower())]
     if strange:
         raise ValueError(f"{path}: column {strange[0]!r} is not known; known are {', '.join(KNOWN)} (degrees, metres, seconds)")
     if "station" not in header:
@@ -71,9 +62,9 @@ def _pick(record: dict[str, str], where: str, row: int) -> Pick:
     if not record["station"]:
         raise ValueError(f"{where}: station is empty")
     pick = Pick(
-        event=record.get("event") or "1",
+        event=record.get("event", ""),
         station=record["station"],
-        p_time=utc_seconds(record["p_time"], where) if "p_time" in record else _number(record["p_epoch_s"], "p_epoch_s", where),
+        p_time=utc_seconds(record["p_time"], where) if "p_time" in record else _epoch(record["p_epoch_s"], where),
         phase=record.get("phase") or "P",
         row=row,
     )
@@ -84,24 +75,21 @@ def _pick(record: dict[str, str], where: str, row: int) -> Pick:
             setattr(pick, name, coordinate(record[name], name, where))
     for name in ("sigma_s", "sigma_baz"):
         if record.get(name):
-            value = _number(record[name], name, where)
+            value = finite(record[name], name, where)
             if not value > 0:
                 raise ValueError(f"{where}: {name} = {value:g} must be positive")
             setattr(pick, name, value)
     if record.get("baz"):
-        pick.baz = _number(record["baz"], "baz", where)
+        pick.baz = finite(record["baz"], "baz", where)
         if not 0 <= pick.baz <= 360:
             raise ValueError(f"{where}: baz = {pick.baz:g} is not in 0..360 degrees")
     return pick
 
 
-def _number(text: str, name: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{where}: {name} = {text!r} is not a number") from None
-    if not math.isfinite(value):
-        raise ValueError(f"{where}: {name} = {text!r} is not finite")
+def _epoch(text: str, where: str) -> float:
+    value = finite(text, "p_epoch_s", where)
+    if not EPOCH_RANGE_S[0] <= value < EPOCH_RANGE_S[1]:
+        raise ValueError(f"{where}: p_epoch_s = {text} is in none of the years 1 to 9999: it counts seconds since 1970, not milliseconds")
     return value
 
 

@@ -3,12 +3,16 @@
 Back-azimuths are taken only where they were measured. A PDE bulletin has none: obspy fills the field with the azimuth at the source
 minus 180 degrees, which follows from the catalogue's own location; and an ISF bulletin prints a computed angle beside measured ones,
 which are those with a residual or the flag that they define the location.
+
+A phase is what the preferred origin's arrival says; the pick's own is tentative (QuakeML) and stands where there is no arrival.
 """
 
 from __future__ import annotations
 
+import glob
 import math
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ def read_catalogue(path: Path) -> list[Pick]:
 
     Raises:
         ImportError: obspy is not installed.
-        ValueError: obspy cannot read the file.
+        ValueError: obspy cannot read the file; a standard deviation is not positive, with event and pick.
     """
     try:
         from obspy import read_events
@@ -30,24 +34,24 @@ def read_catalogue(path: Path) -> list[Pick]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # notes on fields that no pick has
-            catalogue = read_events(str(path))
+            catalogue = read_events(glob.escape(str(path)))
     except Exception as error:  # obspy's readers raise whatever their parser does
         raise ValueError(f"{path} is neither CSV (by its name) nor a catalogue that obspy reads: {type(error).__name__}: {error}") from error
     measured, picks = not _is_mchedr(str(path)), []
-    for number, event in enumerate(catalogue, start=1):
-        own = _event_picks(event, number, measured)
+    for name, event in zip(_event_names(catalogue), catalogue, strict=True):
+        own = _event_picks(event, name, measured, path)
         if not own:
-            warnings.warn(f"{path}: event {_event_name(event, number)} has no picks", stacklevel=3)
+            warnings.warn(f"{path}: event {name} has no picks", stacklevel=3)
         picks += own
     return picks
 
 
-def _event_picks(event: Any, number: int, measured: bool) -> list[Pick]:
-    name = _event_name(event, number)
+def _event_picks(event: Any, name: str, measured: bool, path: Path) -> list[Pick]:
     origin = event.preferred_origin() or (event.origins[0] if event.origins else None)
     arrivals = {str(a.pick_id.id): a for a in (origin.arrivals if origin else ()) if a.pick_id}
     picks = []
     for row, source in enumerate(event.picks, start=1):
+        where = f"{path}, event {name}, row {row}"
         arrival = arrivals.get(str(source.resource_id.id))
         stream = source.waveform_id
         station = (stream.station_code or "").strip() if stream else ""
@@ -55,29 +59,46 @@ def _event_picks(event: Any, number: int, measured: bool) -> list[Pick]:
         pick = Pick(
             event=name,
             station=f"{network}.{station}" if network and station else station,
-            p_time=source.time.timestamp,
-            phase=(source.phase_hint or (arrival.phase if arrival else "") or "").strip(),
+            p_time=source.time.timestamp if source.time else math.nan,
+            phase=((arrival.phase if arrival else "") or source.phase_hint or "").strip(),
             row=row,
-            sigma_s=_uncertainty(source.time_errors),
+            sigma_s=_uncertainty(source.time_errors, "sigma_s", where),
         )
         if not station:
             pick.flag = "the pick has no station"
-        if measured and source.backazimuth is not None and _is_measured(source, arrival):
-            pick.baz, pick.sigma_baz = float(source.backazimuth) % 360, _uncertainty(source.backazimuth_errors)
+        elif not source.time:
+            pick.flag = "the pick has no time"
+        elif source.evaluation_status == "rejected":
+            pick.flag = "the catalogue rejects the pick"
+        sigma_baz = _uncertainty(source.backazimuth_errors, "sigma_baz", where)
+        if measured and source.backazimuth is not None and _is_measured(source, arrival, sigma_baz):
+            pick.baz, pick.sigma_baz = float(source.backazimuth) % 360, sigma_baz
         picks.append(pick)
     return picks
 
 
-def _event_name(event: Any, number: int) -> str:
-    return str(event.resource_id.id).rpartition("/")[2] if event.resource_id else str(number)
+def _event_names(catalogue: Any) -> list[str]:
+    """The last part of every event's identifier where no other event has the same; otherwise all of it, or the event's number."""
+    whole = [str(event.resource_id.id) if event.resource_id else "" for event in catalogue]
+    short = [name.rpartition("/")[2] for name in whole]
+    alike, names = (Counter(some) for some in (short, whole))
+    return [
+        last if last and alike[last] == 1 else name if name and names[name] == 1 else f"{last or 'event'} ({number})"
+        for number, (last, name) in enumerate(zip(short, whole, strict=True), start=1)
+    ]
 
 
-def _is_measured(source: Any, arrival: Any) -> bool:
-    if arrival is None or not math.isnan(_uncertainty(source.backazimuth_errors)):
+def _is_measured(source: Any, arrival: Any, sigma_baz: float) -> bool:
+    if arrival is None or not math.isnan(sigma_baz):
         return True
     return arrival.backazimuth_residual is not None or bool(arrival.backazimuth_weight)
 
 
-def _uncertainty(errors: Any) -> float:
+def _uncertainty(errors: Any, name: str, where: str) -> float:
+    """Standard deviation; NaN if there is none, or 0 or NaN, which catalogues write for none."""
     value = errors.uncertainty if errors else None
-    return float(value) if value else math.nan
+    if not value or math.isnan(value):
+        return math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"{where}: {name} = {value:g} must be positive")
+    return float(value)

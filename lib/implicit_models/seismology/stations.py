@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import io
 import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from implicit_models.seismology.csv_rows import check_doubled, content, number, records
 
 DEFAULT_LIST = "isc_station_list.csv.gz"
 COLUMNS = ("sta", "lat", "lon", "elev_m")
@@ -33,10 +33,12 @@ class Stations:
     Attributes:
         source: the file.
         places: name -> its entries; more than one only where they are apart by more than `SAME_PLACE_DEG`.
+        networks: whether the list knows networks, so that a station of another network is another station.
     """
 
     source: str
     places: dict[str, list[Station]] = field(default_factory=dict)
+    networks: bool = False
 
     def __len__(self) -> int:
         return len(self.places)
@@ -48,12 +50,14 @@ class Stations:
             known.append(station)
 
     def find(self, name: str) -> Station | None:
-        """The station of a name, "STA" or "NET.STA" (tried whole, then without the network); None if there is none.
+        """The station of a name, "STA" or "NET.STA"; None if there is none.
+
+        NET.STA is tried whole, then without the network if the list has none.
 
         Raises:
             ValueError: the list has the name at two places.
         """
-        for key in (name, name.rpartition(".")[2]):
+        for key in (name,) if self.networks else (name, name.rpartition(".")[2]):
             entries = self.places.get(key, [])
             if len(entries) > 1:
                 where = " and ".join(f"{s.lat:.4f}, {s.lon:.4f} (row {s.row})" for s in entries)
@@ -77,18 +81,21 @@ def read_stations(path: str | Path | None = None) -> Stations:
     path = _default() if path is None else Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no station list at {path}")
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    raw = content(path)
     if raw.lstrip()[:1] == b"<":
         return _station_xml(path, raw)
     found = Stations(str(path))
-    reader = csv.DictReader(io.StringIO(raw.decode("utf-8-sig")))
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    header, rows = records(path, raw)
+    missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise ValueError(f"{path} has no column {', '.join(missing)}: a station list has {', '.join(COLUMNS)} (degrees, metres)")
-    for record in reader:
-        where = f"{path}, row {reader.line_num}"
+    check_doubled(header, COLUMNS, path)
+    for row, record in rows:
+        where = f"{path}, row {row}"
+        if not record["sta"]:
+            raise ValueError(f"{where}: sta is empty")
         lat, lon, elev = (coordinate(record[name], name, where) for name in COLUMNS[1:])
-        found.add((record["sta"] or "").strip(), Station(lat, lon, elev, reader.line_num))
+        found.add(record["sta"], Station(lat, lon, elev, row))
     return found
 
 
@@ -99,10 +106,7 @@ def coordinate(text: str | float | None, name: str, where: str) -> float:
         ValueError: not a finite number, or outside its range; the message starts with `where`.
     """
     low, high = {"lat": (-90.0, 90.0), "lon": (-180.0, 360.0), "elev_m": ELEVATION_M}[name]
-    try:
-        value = float(text if text is not None else "")
-    except ValueError:
-        raise ValueError(f"{where}: {name} = {text!r} is not a number") from None
+    value = number(text, name, where)
     if not (math.isfinite(value) and low <= value <= high):
         unit = "m" if name == "elev_m" else "degrees"
         raise ValueError(f"{where}: {name} = {value:g} is not in {low:g}..{high:g} {unit}")
@@ -129,10 +133,14 @@ def _station_xml(path: Path, raw: bytes) -> Stations:
         from obspy import read_inventory
     except ImportError as error:
         raise ImportError(f"{path} is XML: reading StationXML needs obspy (the [seismology] extra)") from error
-    found = Stations(str(path))
-    for network in read_inventory(io.BytesIO(raw)):
-        for number, station in enumerate(network, start=1):
-            place = Station(float(station.latitude), float(station.longitude), float(station.elevation), number)
+    try:
+        inventory = read_inventory(io.BytesIO(raw))
+    except Exception as error:  # obspy's readers raise whatever their parser does
+        raise ValueError(f"{path} is no StationXML that obspy reads: {type(error).__name__}: {error}") from error
+    found = Stations(str(path), networks=True)
+    for network in inventory:
+        for row, station in enumerate(network, start=1):
+            place = Station(float(station.latitude), float(station.longitude), float(station.elevation), row)
             for name in (f"{network.code}.{station.code}", station.code):
                 found.add(name, place)
     return found

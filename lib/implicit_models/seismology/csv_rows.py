@@ -61,8 +61,10 @@ def _rows(reader, header: list[str], path: Path) -> Iterator[tuple[int, dict[str
 
 
 def check_doubled(header: list[str], known: tuple[str, ...], path: Path) -> None:
-    """Raises:
-    ValueError: one of the known columns appears twice.
+    """Refuse a header that has one of the known columns twice.
+
+    Raises:
+        ValueError: naming the column.
     """
     doubled = sorted({name for name in header if header.count(name) > 1 and name in known})
     if doubled:

@@ -23,7 +23,8 @@ from implicit_models.seismology.stations import coordinate
 
 KNOWN = ("station", "p_time", "p_epoch_s", "event", "lat", "lon", "elev_m", "phase", "sigma_s", "baz", "sigma_baz")
 # A column whose name starts like this, or has "phase" in it, and is not known may mean one that is: it is refused, not ignored.
-SUSPECT = ("lat", "lon", "elev", "alt", "height", "time", "p_time", "p_epoch", "epoch", "date", "sigma", "baz", "back", "azim", "depth_m", "sta", "event")
+SUSPECT = ("lat", "lon", "elev", "alt", "height", "time", "p_time", "p_epoch", "epoch", "date", "sigma", "baz", "back", "azim",
+           "depth_m", "sta", "event")  # fmt: skip
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 EPOCH_RANGE_S = (-62_135_596_800.0, 253_402_300_800.0)  # of the years 1 to 9999, those of p_time
 

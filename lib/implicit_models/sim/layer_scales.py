@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from implicit_models.sim.network_layers import FACTORS, INPUT, SUMS, NetworkLayers, attribute
+from implicit_models.sim.network_layers import INPUT, NetworkLayers, attribute
+from implicit_models.sim.receptive_field import FACTORS, SUMS
 
 SCALES = ("std", "theorem", "uniform")
 RADIUS = 0.99

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,22 +23,18 @@ from torch import Tensor, fx, nn
 
 from implicit_models.activations import COMPONENTWISE
 from implicit_models.compose_network import Tracer
-from implicit_models.compose_spatial import tuple_of, windows
+from implicit_models.sim.receptive_field import Reach, first_operand, pooled, reach_of
 from implicit_models.sim.recording import activation_name
 
 INPUT = -1
 FUNCTIONS = {torch.relu: "relu", nn.functional.relu: "relu", torch.tanh: "tanh", torch.sigmoid: "sigmoid"}
 METHODS = {"relu": "relu", "relu_": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
-CONVOLUTIONS, AVERAGES, MAXIMA = (nn.Conv1d, nn.Conv2d), (nn.AvgPool1d, nn.AvgPool2d), (nn.MaxPool1d, nn.MaxPool2d)
-ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)
+WEIGHTED, MAXIMA = (nn.Conv1d, nn.Conv2d, nn.Linear), (nn.MaxPool1d, nn.MaxPool2d)
 OUT_OF_PLACE = {
     operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, operator.itruediv: operator.truediv,
     "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div",
 }  # fmt: skip
-SUMS = ("add", "iadd", "sub", "isub", "add_", "sub_")
-FACTORS = ("mul", "imul", "mul_", "truediv", "itruediv", "div", "div_", "neg")
 TRIED = 3  # samples of the forward passes that read shapes and compare the blocks with the network
-SAME = (nn.BatchNorm1d, nn.BatchNorm2d, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity)
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class NetworkLayers:
         node = next(n for n in self.traced.graph.nodes if n.name == self.blocks[block].node)
         between = [n for n in _ancestors(node.all_input_nodes[0], ends) if n.op == "call_module" and n.name not in ends]
         modules = [self.traced.get_submodule(n.target) for n in between]
-        return sum(m.weight.numel() for m in modules if isinstance(m, (*CONVOLUTIONS, nn.Linear)))
+        return sum(m.weight.numel() for m in modules if isinstance(m, WEIGHTED))
 
     def affine(self, target: int | None, known: Mapping[int, Tensor]) -> Tensor:
         """The argument of block `target`'s activation, or the output for None, given the blocks and the input (INPUT) that it reads.
@@ -184,64 +180,6 @@ def _ancestors(goal: fx.Node, ends: Mapping[str, int]) -> tuple[fx.Node, ...]:
     return tuple(n for n in goal.graph.nodes if n.name in wanted)
 
 
-@dataclass(frozen=True)
-class Reach:
-    """What a value of the trace reads: its shape (C, *S) or (F,), block -> (P, k) positions, and block -> its channels (see `Block`)."""
-
-    shape: tuple[int, ...]
-    reads: Mapping[int, np.ndarray]
-    channel: Mapping[int, np.ndarray | None]
-
-    @classmethod
-    def of_block(cls, block: int, shape: tuple[int, ...]) -> Reach:
-        return cls(shape, {block: np.arange(math.prod(shape[1:]))[:, None]}, {block: np.arange(shape[0])[:, None]})
-
-    def mixed(self, groups: int = 1, channels: int = 1) -> Reach:
-        """The same positions behind a map that mixes the channels, or those of each of several groups."""
-        if groups == 1:
-            return Reach(self.shape, self.reads, dict.fromkeys(self.reads))
-        each = {k: None if c is None else np.repeat(union(c.reshape(groups, -1)), channels // groups, axis=0) for k, c in self.channel.items()}
-        return Reach((channels, *self.shape[1:]), self.reads, each)
-
-    @property
-    def places(self) -> np.ndarray:
-        return np.arange(math.prod(self.shape[1:])).reshape(1, *self.shape[1:])
-
-    def at(self, index: np.ndarray, shape: tuple[int, ...]) -> Reach:
-        """The value whose position w reads the union of the present positions index[w], -1 for none."""
-        out = {}
-        for block, reads in self.reads.items():
-            wide = np.vstack([reads, np.full((1, reads.shape[1]), -1)])[index]  # -1 is the last row
-            out[block] = _distinct(wide.reshape(len(index), -1))
-        return Reach(shape, out, self.channel)
-
-
-def _channels(read: list[np.ndarray | None], channels: int) -> np.ndarray | None:
-    """The channels that a sum reads of one block; a single one is spread over all."""
-    if any(c is None for c in read):
-        return None
-    wide = [np.broadcast_to(c, (channels, c.shape[1])) if len(c) == 1 else c for c in read]
-    return wide[0] if len(wide) == 1 else union(np.hstack(wide))
-
-
-def _distinct(reads: np.ndarray) -> np.ndarray:
-    """Each row's entries once; in their order where none repeats, so that column t is the same tap of every window."""
-    ordered = np.sort(reads, axis=1)
-    return union(reads) if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any() else reads
-
-
-def union(reads: np.ndarray) -> np.ndarray:
-    """Each row's entries once, ascending, -1 behind them; as narrow as the widest row allows."""
-    ordered = np.sort(reads, axis=1)
-    again = np.zeros(ordered.shape, bool)
-    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    ordered = np.where(again, -1, ordered)
-    there = ordered >= 0
-    width = max(1, int(there.sum(axis=1).max(initial=0)))
-    order = np.argsort(~there, axis=1, kind="stable")[:, :width]
-    return np.take_along_axis(ordered, order, axis=1)
-
-
 def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLayers:
     """Blocks of a network and their receptive fields.
 
@@ -289,11 +227,11 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
             where = f"module {node.target!r} ({type(module).__name__})" if module is not None else f"{getattr(node.target, '__name__', node.target)} in the forward"
             try:
                 if name is not None or isinstance(module, MAXIMA):
-                    before = _first(args, kwargs) if name is not None else _pooled(module, _first(args, kwargs))
+                    before = first_operand(args, kwargs) if name is not None else pooled(module, first_operand(args, kwargs))
                     blocks.append(Block(node.name, name or "max_pool", shapes[node.name], before.reads, before.channel))
                     values[node.name] = Reach.of_block(len(blocks) - 1, shapes[node.name])
                 else:
-                    values[node.name] = _read(node, module, args, kwargs, shapes)
+                    values[node.name] = reach_of(module, getattr(node.target, "__name__", node.target), args, kwargs, shapes.get(node.name))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{where}: {error}") from error
     raise TypeError(f"{type(network).__name__} returns nothing")
@@ -342,118 +280,3 @@ def _activation(traced: fx.GraphModule, node: fx.Node) -> str | None:
     if name is not None and name.split("(")[0] not in COMPONENTWISE:
         raise TypeError(f"{node.target!r} is the map {name}, which is not componentwise: its rows cannot be fitted one by one")
     return name
-
-
-def _windows(module: Any, reach: Reach, ndim: int) -> Reach:
-    """What windows read; beyond the border there is nothing, whatever fills it."""
-    if len(reach.shape) != ndim + 1:
-        raise ValueError(f"it reads samples with {ndim} axes behind the channels, got shape {reach.shape}")
-    kernel = tuple_of(module.kernel_size, ndim)
-    stride = tuple_of(module.stride if module.stride is not None else module.kernel_size, ndim)
-    dilation = tuple_of(getattr(module, "dilation", 1), ndim)
-    if getattr(module, "ceil_mode", False) or getattr(module, "padding_mode", "zeros") != "zeros":
-        raise TypeError("only floor mode and padding with zeros are read")
-    if module.padding == "same":
-        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        sides = [(t // 2, t - t // 2) for t in total]
-    else:
-        sides = [(0, 0)] * ndim if module.padding == "valid" else [(p, p) for p in tuple_of(module.padding, ndim)]
-    index = np.pad(reach.places, [(0, 0), *sides], constant_values=-1)
-    seen = windows(index, kernel, stride, dilation)[0]
-    shape = seen.shape[:ndim]
-    return reach.at(seen.reshape(math.prod(shape), -1), (reach.shape[0], *shape))
-
-
-def _pooled(module: Any, reach: Reach) -> Reach:
-    return _windows(module, reach, 1 if isinstance(module, (nn.MaxPool1d, nn.AvgPool1d)) else 2)
-
-
-def _whole(reach: Reach, shape: tuple[int, ...]) -> Reach:
-    """All positions at once: a flattened value, or a mean over them (whose channels stay apart)."""
-    out = reach.at(np.arange(math.prod(reach.shape[1:]))[None, :], shape)
-    return out if shape[0] == reach.shape[0] else out.mixed()
-
-
-def _first(args: tuple, kwargs: Mapping[str, Any]) -> Any:
-    return args[0] if args else kwargs.get("input")
-
-
-def _read(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """What the value of an affine node reads.
-
-    Raises: TypeError where it is not read, and where a value is spread over positions or channels that it does not have.
-    """
-    out = _reach_of(node, module, args, kwargs, shapes)
-    if isinstance(out, Reach):
-        positions, channels = math.prod(out.shape[1:]), {len(c) for c in out.channel.values() if c is not None}
-        if any(len(reads) != positions for reads in out.reads.values()) or not channels <= {out.shape[0]}:
-            raise TypeError(f"it makes a value of shape {out.shape} of positions or channels in another number: only equal ones are read")
-    return out
-
-
-def _reach_of(node: fx.Node, module: nn.Module | None, args: tuple, kwargs: dict, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    shape = shapes.get(node.name)
-    first = _first(args, kwargs)
-    if module is not None:
-        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) and module.running_mean is None:
-            raise ValueError("it has no running statistics (track_running_stats=False): its map depends on the whole batch")
-        if isinstance(module, CONVOLUTIONS):
-            reach = _windows(module, first, len(module.kernel_size)).mixed(module.groups, module.out_channels)
-        elif isinstance(module, AVERAGES):
-            reach = _pooled(module, first)
-        elif isinstance(module, ADAPTIVE) and math.prod(shape[1:]) == 1 or isinstance(module, nn.Flatten) and len(shape) == 1:
-            reach = _whole(first, shape) if len(first.shape) > 1 else first
-        elif isinstance(module, nn.Linear) and len(first.shape) == 1:
-            reach = first.mixed()
-        elif isinstance(module, SAME):
-            reach = first
-        else:
-            raise TypeError("it is not read: see the modules that read_layers names")
-        return Reach(shape, reach.reads, reach.channel)
-    name = getattr(node.target, "__name__", node.target)
-    operands = [*args, *kwargs.values()]
-    reaches = [a for a in operands if isinstance(a, Reach)]
-    if name in ("size", "getattr") or not reaches:
-        return "size" if name in ("size", "getattr") else None
-    if name in SUMS and len(reaches) == 2:
-        a, b = reaches
-        if a.shape[1:] != b.shape[1:]:
-            raise TypeError(f"values of shapes {a.shape} and {b.shape} are added: only equal positions are read")
-        joined = {k: _distinct(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
-        channel = {k: _channels([r.channel[k] for r in (a, b) if k in r.reads], shape[0]) for k in joined}
-        return Reach(shape, joined, channel)
-    if name in (*SUMS, *FACTORS, "dropout", "contiguous", "clone"):
-        if len(reaches) > 1:
-            raise TypeError("a product of two values is not affine")
-        if name in ("truediv", "itruediv", "div", "div_") and reaches[0] is not first:
-            raise TypeError("a quotient by a value is not affine")
-        if name == "dropout" and kwargs.get("training", args[2] if len(args) > 2 else True):
-            raise ValueError("dropout with training=True is random: pass training=self.training")
-        return Reach(shape, reaches[0].reads, reaches[0].channel)
-    if name in ("flatten", "view", "reshape") and len(shape) == 1:
-        return _whole(first, shape) if len(first.shape) > 1 else Reach(shape, first.reads, first.channel)
-    if name in ("adaptive_avg_pool2d", "adaptive_avg_pool1d") and math.prod(shape[1:]) == 1:
-        return _whole(first, shape)
-    if name == "mean":
-        ndim, dims = len(first.shape) + 1, kwargs.get("dim", args[1] if len(args) > 1 else None)
-        dims = (dims,) if isinstance(dims, int) else dims
-        if dims is None or ndim < 3 or {d % ndim for d in dims} != set(range(2, ndim)):
-            raise TypeError(f"means are read over all positions, dimensions {tuple(range(2, ndim))}, got {dims}")
-        return _whole(first, shape)
-    if name == "getitem":
-        key = args[1] if isinstance(args[1], tuple) else (args[1],)
-        if all(isinstance(k, slice) for k in key) and key[0] == slice(None) and (len(key) < 2 or key[1] == slice(None)):
-            index = first.places[(slice(None), *key[2:])]
-            return first.at(index.reshape(-1)[:, None], shape)
-        raise TypeError("only slices of positions are read")
-    if name == "pad":
-        pads = list(args[1] if len(args) > 1 else kwargs["pad"])
-        mode = kwargs.get("mode", args[2] if len(args) > 2 else "constant")
-        sides = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
-        sides = [(0, 0)] * (len(first.shape) - len(sides)) + sides
-        if mode != "constant" or min(min(s) for s in sides) < 0:
-            raise TypeError("only padding with a constant is read")
-        index = np.pad(first.places, [(0, 0), *sides[1:]], constant_values=-1)
-        out = first.at(index.reshape(-1)[:, None], shape)
-        return Reach(shape, out.reads, {k: None if c is None else np.pad(c, [sides[0], (0, 0)], constant_values=-1) for k, c in out.channel.items()})
-    raise TypeError("it is not read: see the modules that read_layers names")

@@ -29,8 +29,9 @@ from torch import Tensor, nn
 from implicit_models.matrices import csr_tensor
 from implicit_models.sim.budget_rows import Budget
 from implicit_models.sim.layer_scales import SCALES, layer_scales
-from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers, union
+from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.position_rows import BlockRows, solve_block
+from implicit_models.sim.receptive_field import union
 from implicit_models.sim.shared_rows import SharedRows, solve_shared
 from implicit_models.sim.sparse_model import LayerReport, SparseModel, SparsityReport, channel_major, check_inputs
 

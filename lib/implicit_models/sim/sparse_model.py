@@ -10,8 +10,7 @@ Source: Tsai thesis (2024), sections 2.5 and 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,68 +21,7 @@ from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
 from implicit_models.sim.network_layers import INPUT, NetworkLayers
-
-
-@dataclass(frozen=True)
-class LayerReport:
-    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz: of A; numbers: of
-    them that are stored, a kernel's once.
-
-    own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the fit and on others (None
-    without any). gap: largest relative duality gap; violation: largest excess of the ball, relative, before the refit; status: rows by outcome.
-    """
-
-    block: int
-    name: str
-    rows: int
-    columns: int
-    support: float
-    nnz: int
-    numbers: int
-    own_entries: int
-    fit: float
-    held_out: float | None
-    gap: float
-    violation: float
-    status: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class SparsityReport:
-    """The whole model, in three counts that must not be confused.
-
-    row_entries: non-zeros of all rows, those of blocks that were kept included; own_row_entries: of the network. numbers: different weights that
-    have to be stored (rows of their own for every position, or kernels); own_numbers: weights of the network's convolutions and linear layers
-    before the output. full_matrix: entries of [A B] of the implicit model, n (n + p). seconds: of the fit, by part.
-    """
-
-    layers: tuple[LayerReport, ...]
-    row_entries: int
-    own_row_entries: int
-    numbers: int
-    own_numbers: int
-    full_matrix: int
-    settings: Mapping[str, Any]
-    seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def sparsity(self) -> float:
-        """1 - row_entries / own_row_entries: the multiplications that are saved."""
-        return 1 - self.row_entries / self.own_row_entries
-
-    @property
-    def sparsity_of_numbers(self) -> float:
-        """1 - numbers / own_numbers: the parameters that are saved; negative where rows of their own need more."""
-        return 1 - self.numbers / self.own_numbers
-
-    @property
-    def sparsity_of_full_matrix(self) -> float:
-        """1 - row_entries / full_matrix: the papers' count for a full [A B]."""
-        return 1 - self.row_entries / self.full_matrix
-
-    @property
-    def own_sparsity_of_full_matrix(self) -> float:
-        return 1 - self.own_row_entries / self.full_matrix
+from implicit_models.sim.sparsity_report import SparsityReport
 
 
 class SparseModel(nn.Module):
@@ -128,16 +66,20 @@ class SparseModel(nn.Module):
 
     def pre_activation(self, block: int, known: Mapping[int, Tensor]) -> Tensor:
         """z of a fitted block from the blocks that it reads."""
-        b = self.layers.blocks[block]
-        x = torch.cat([known[s].flatten(1) for s in self.sources[block]], dim=1)
         A, shift = getattr(self, f"A{block}"), getattr(self, f"b{block}")
-        return ((A @ x.t()).t() + shift).reshape(len(x), *b.shape)
+        return sparse_map(A, shift, [known[s] for s in self.sources[block]], self.layers.blocks[block].shape)
 
     def output(self, known: Mapping[int, Tensor]) -> Tensor:
         """Outputs from the states."""
         if self.head_weight is None:
             return self.layers.affine(None, known)
         return nn.functional.linear(self.layers.features(known), self.head_weight, self.head_bias)
+
+
+def sparse_map(A: Tensor, shift: Tensor, known: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+    """A x + shift for the flattened blocks side by side, (N, *shape)."""
+    x = torch.cat([k.flatten(1) for k in known], dim=1)
+    return ((A @ x.t()).t() + shift).reshape(len(x), *shape)
 
 
 def check_inputs(u: Any, layers: NetworkLayers) -> None:

@@ -30,14 +30,14 @@ from implicit_models.matrices import csr_tensor
 from implicit_models.sim.budget_rows import Budget
 from implicit_models.sim.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
-from implicit_models.sim.position_rows import BlockRows, solve_block
-from implicit_models.sim.receptive_field import union
+from implicit_models.sim.position_problem import PositionProblem, position_problem
+from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.shared_rows import SharedRows, solve_shared
-from implicit_models.sim.sparse_model import LayerReport, SparseModel, SparsityReport, channel_major, check_inputs
+from implicit_models.sim.sparse_model import SparseModel, check_inputs, sparse_map
+from implicit_models.sim.sparsity_report import LayerReport, layer_report, sparsity_report
 
 BATCH = 200  # samples of a forward pass of the network
 SUPPORTS = ("receptive", "before")
-LARGEST_GRAM = 12_000  # columns of a position beyond which its Gram matrix is refused
 Support = str | Callable[[NetworkLayers, int], Mapping[int, np.ndarray]]
 
 
@@ -173,11 +173,11 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
         else:
             begin = time.perf_counter()
             tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}
-            problem: _Problem | SharedRows
+            problem: PositionProblem | SharedRows
             if setup.share_conv:
                 problem, found = solve_shared(layers, block, sources, own, z, m, setup.budget, min_active=setup.min_active, **tolerances)
             else:
-                problem = _problem(layers, block, sources, own, z, m, scales, setup.min_active)
+                problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active)
                 found = solve_block(
                     *problem.arrays, setup.budget, **tolerances, backend=setup.backend, workers=setup.workers,
                     resume=None if setup.resume is None else setup.resume / f"block-{block}", progress=setup.progress,
@@ -188,10 +188,10 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 A, shift = problem.matrix(found, t, refit=setup.refit)
                 rows[t][block], reads[block] = (A, shift), tuple(sorted(sources))
                 explained = None if held_out is None else _explained(A, shift, [own[s][m:] for s in sorted(sources)], z[m:], b.shape)
-                reports[t].append(_layer_report(block, b, problem, found, t, A, explained, layers, setup.refit))
+                reports[t].append(layer_report(layers, block, problem, found, t, A, explained, setup.refit))
             teacher[block] = layers.apply(block, z)
             if student:
-                own[block] = layers.apply(block, _sparse(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))
+                own[block] = layers.apply(block, _rows_of(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))
             seconds["states"] += time.perf_counter() - begin
         for done in [k for k in teacher if last.get(k, -1) <= block]:
             teacher.pop(done)
@@ -199,7 +199,7 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     outputs = _batched(lambda part: layers.affine(None, part), teacher)
     models = []
     for t in range(K):
-        model = SparseModel(layers, rows[t], None, _report(layers, rows[t], reports[t], setup, t, student, seconds), reads)
+        model = SparseModel(layers, rows[t], None, sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds), reads)
         if head:
             weight, bias = _head(_batched(model.layers.features, own) if student else _features(model, data), outputs[:m])
             model = SparseModel(layers, rows[t], (weight, bias), model.report, reads)
@@ -249,137 +249,27 @@ def _batched(function: Callable[[dict[int, Tensor]], Tensor], known: Mapping[int
     return torch.cat(parts)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """The rows of one block: what `solve_block` reads, and the way back to the network's units."""
-
-    arrays: tuple[np.ndarray, ...]
-    unit: np.ndarray  # (columns,) c_j
-    target: np.ndarray  # (P, r) t_i
-    mean_x: np.ndarray
-    mean_z: np.ndarray
-    place: np.ndarray  # (columns,) column of A
-    columns: int
-    shape: tuple[int, ...]
-    width: int
-
-    def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
-        """A over channel-major states and rows, and b."""
-        values = (found.refit if refit else found.l1)[t]
-        pointer, column = found.pointer[t], found.column[t]
-        R = len(pointer) - 1
-        P, r = self.target.shape
-        scaled = values * np.repeat(self.target.reshape(-1), np.diff(pointer)) / self.unit[column]
-        shift = self.mean_z.reshape(-1) - np.bincount(np.repeat(np.arange(R), np.diff(pointer)), scaled * self.mean_x[column], minlength=R)
-        A = sp.csr_array((scaled, self.place[column], pointer), (R, self.width))
-        order = np.argsort(channel_major(np.arange(R), r, P))
-        A = sp.csr_array(A[order])
-        A.sum_duplicates()
-        A.eliminate_zeros()  # a refit drops columns that depend on others
-        return A, shift[order]
-
-
-def _problem(layers: NetworkLayers, block: int, sources: dict[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int, scales: list[np.ndarray] | None, min_active: float) -> _Problem:
-    b = layers.blocks[block]
-    parts, start, cells, place, unit_parts = [], [np.zeros(1, np.int64)], [], [], []
-    cell, row, width = 0, 0, 0
-    for k in sorted(sources):
-        channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
-        parts.append(_cells(own[k][:m], channels, positions))
-        start.append(row + channels * np.arange(1, positions + 1))
-        cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
-        place.append(width + channel_major(np.arange(positions * channels), channels, positions))
-        if scales is not None:
-            unit_parts.append(np.ones(positions * channels) if k == INPUT else scales[k].reshape(channels, positions).T.reshape(-1))
-        cell, row, width = cell + positions, row + channels * positions, width + channels * positions
-    F = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    del parts
-    used = union(np.hstack(cells))
-    d = int(np.r_[np.diff(np.concatenate(start)), 0][used].sum(axis=1).max(initial=0))  # -1 is the last: no column
-    if d > LARGEST_GRAM:
-        raise ValueError(
-            f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
-            "give support='receptive' or a function that narrows it"
-        )
-    mean_x = F.mean(axis=1)
-    F -= mean_x[:, None]
-    square = np.einsum("ij,ij->i", F, F)
-    fourth = np.einsum("ij,ij,ij,ij->i", F, F, F, F)
-    deviation = np.sqrt(square / m)
-    Z = _cells(z[:m], b.channels, b.positions).reshape(b.positions, b.channels, m)
-    mean_z = Z.mean(axis=2)
-    Z -= mean_z[:, :, None]
-    target = np.sqrt(np.einsum("prm,prm->pr", Z, Z) / m)
-    target = np.where(target > 1e-12 * np.maximum(np.abs(mean_z), 1e-300), target, 0.0)
-    live = (deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)) & (square * square >= min_active * fourth)
-    if scales is None:
-        unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
-    else:
-        s = np.concatenate(unit_parts)
-        row_scale = scales[block].reshape(b.channels, b.positions).T
-        # the reference makes the median live column of variance 1 in its unit
-        reference = float(np.exp(np.median(np.log(s[live]) - np.log(deviation[live])))) if live.any() else 1.0
-        unit = s / reference
-        radius = row_scale / reference / np.where(target > 0, target, 1.0)
-    F *= np.where(live, 1.0 / unit, 0.0)[:, None]
-    Z *= np.where(target > 0, 1.0 / np.where(target > 0, target, 1.0), 0.0)[:, :, None]
-    arrays = (F, np.concatenate(start), used, Z, np.ascontiguousarray(radius))
-    return _Problem(arrays, unit, target, mean_x, mean_z, np.concatenate(place), d, b.shape, width)
-
-
-def _cells(x: Tensor, channels: int, positions: int) -> Float[np.ndarray, "c m"]:
-    """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
-    wide = x.reshape(len(x), channels * positions).t().contiguous()
-    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x)).numpy()
-
-
-def _sparse(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+def _rows_of(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], shape: tuple[int, ...]) -> Tensor:
     """z of a fitted block, over batches."""
     dtype = known[0].dtype
     M, b = csr_tensor(A, dtype, torch.device("cpu")), torch.from_numpy(shift).to(dtype)
-    n, out = len(known[0]), []
-    for at in range(0, n, BATCH):
-        x = torch.cat([k[at : at + BATCH].flatten(1) for k in known], dim=1)
-        out.append(((M @ x.t()).t() + b).reshape(len(x), *shape))
-    return torch.cat(out)
+    return _batched(lambda part: sparse_map(M, b, list(part.values()), shape), dict(enumerate(known)))
 
 
 def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tensor, shape: tuple[int, ...]) -> float:
     """Share of the variance of z that the rows explain, over all of them."""
-    lost = (_sparse(A, shift, known, shape) - z).double()
+    lost = (_rows_of(A, shift, known, shape) - z).double()
     spread = (z - z.mean(0)).double()
     whole = float((spread * spread).sum())
     return 1 - float((lost * lost).sum()) / whole if whole > 0 else float("nan")
 
 
-def _layer_report(block, b, problem: _Problem | SharedRows, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, layers: NetworkLayers, refit: bool) -> LayerReport:
-    fit = (found.fit_refit if refit else found.fit)[:, t]
-    weight = problem.target.reshape(-1) ** 2
-    gap = found.gap[:, t]
-    return LayerReport(
-        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz), int(np.count_nonzero((found.refit if refit else found.l1)[t])), layers.entries(block),
-        float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0, explained, float(np.nanmax(gap, initial=0.0)),
-        float(found.violation[:, t].max(initial=0.0)), found.status(t),
-    )  # fmt: skip
-
-
-def _report(layers: NetworkLayers, rows: Mapping[int, Any], reports: list[LayerReport], setup: _Setup, t: int, student: bool, seconds: Mapping[str, float]) -> SparsityReport:
-    kept = [i for i, b in enumerate(layers.blocks) if i not in rows and not b.derived]
-    kept_entries = sum(layers.entries(i) for i in kept)
-    nnz = sum(r.nnz for r in reports)
-    p = math.prod(layers.input_shape)
-    weights = [w.numel() for m in layers.traced.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Linear)) for w in (m.weight,)]
-    output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
-    if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
-        weights.remove(layers.traced.get_submodule(output.target).weight.numel())
-    numbers = nnz if not setup.share_conv else sum(r.numbers for r in reports)
-    numbers += sum(layers.kernel_weights(i) for i in kept)
-    settings = {"support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
-                "states": "student" if student else "teacher", "refit": setup.refit, "share_conv": setup.share_conv}  # fmt: skip
-    return SparsityReport(
-        tuple(reports), nnz + kept_entries, sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived), numbers, sum(weights),
-        layers.n_states * (layers.n_states + p), settings, dict(seconds),
-    )  # fmt: skip
+def _settings(setup: _Setup, t: int, student: bool) -> dict[str, Any]:
+    """What a report says of how a model was made."""
+    return {
+        "support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
+        "states": "student" if student else "teacher", "refit": setup.refit, "share_conv": setup.share_conv,
+    }  # fmt: skip
 
 
 def _features(model: SparseModel, u: Tensor) -> Tensor:

@@ -1,0 +1,120 @@
+"""The row problems of one block, position by position, in units in which the solver works, and the way back.
+
+Columns x_j and targets z_i are centred, so that a bias is free, and divided by c_j and t_i. With the ball sum_j s_j |a_ij| <= kappa s_i of the
+network's own units, a'_j = a_ij c_j / t_i, c_j = s_j / ref: ||a'||_1 <= kappa s_i / (t_i ref). For "std" c_j and t_i are the deviations and
+the radius is kappa; for the other scales ref makes the median column of variance 1. Constant and rarely varying columns are zeros.
+
+Source: Tsai thesis (2024), sections 3.2 and 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from implicit_models.sim.network_layers import INPUT, NetworkLayers
+from implicit_models.sim.position_rows import BlockRows
+from implicit_models.sim.receptive_field import union
+from implicit_models.sim.sparse_model import channel_major
+
+LARGEST_GRAM = 12_000  # columns of a position beyond which its Gram matrix is refused
+
+
+@dataclass(frozen=True)
+class PositionProblem:
+    """The rows of one block: what `solve_block` reads, and the way back to the network's units."""
+
+    arrays: tuple[np.ndarray, ...]
+    unit: Float[np.ndarray, " c"]  # c_j
+    target: Float[np.ndarray, "P r"]  # t_i
+    mean_x: Float[np.ndarray, " c"]
+    mean_z: Float[np.ndarray, "P r"]
+    place: Int[np.ndarray, " c"]  # column of A
+    columns: int
+    width: int
+
+    def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
+        """A over channel-major states and rows, and b."""
+        values = (found.refit if refit else found.l1)[t]
+        pointer, column = found.pointer[t], found.column[t]
+        R = len(pointer) - 1
+        P, r = self.target.shape
+        scaled = values * np.repeat(self.target.reshape(-1), np.diff(pointer)) / self.unit[column]
+        shift = self.mean_z.reshape(-1) - np.bincount(np.repeat(np.arange(R), np.diff(pointer)), scaled * self.mean_x[column], minlength=R)
+        A = sp.csr_array((scaled, self.place[column], pointer), (R, self.width))
+        order = np.argsort(channel_major(np.arange(R), r, P))
+        A = sp.csr_array(A[order])
+        A.sum_duplicates()
+        A.eliminate_zeros()  # a refit drops columns that depend on others
+        return A, shift[order]
+
+
+def position_problem(
+    layers: NetworkLayers, block: int, sources: Mapping[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int,
+    scales: list[np.ndarray] | None, min_active: float,
+) -> PositionProblem:  # fmt: skip
+    """The row problem of every position of a block.
+
+    Args:
+        sources: block -> (P, k) positions that each position may use. own: block -> its states, of which the first m samples count. z: targets.
+        scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`.
+    Raises: ValueError where a position's columns are too many for a Gram matrix.
+    """
+    b = layers.blocks[block]
+    parts, start, cells, place, unit_parts = [], [np.zeros(1, np.int64)], [], [], []
+    cell, row, width = 0, 0, 0
+    for k in sorted(sources):
+        channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
+        parts.append(_cells(own[k][:m], channels, positions))
+        start.append(row + channels * np.arange(1, positions + 1))
+        cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
+        place.append(width + channel_major(np.arange(positions * channels), channels, positions))
+        if scales is not None:
+            unit_parts.append(np.ones(positions * channels) if k == INPUT else scales[k].reshape(channels, positions).T.reshape(-1))
+        cell, row, width = cell + positions, row + channels * positions, width + channels * positions
+    F = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    del parts
+    used = union(np.hstack(cells))
+    d = int(np.r_[np.diff(np.concatenate(start)), 0][used].sum(axis=1).max(initial=0))  # -1 is the last: no column
+    if d > LARGEST_GRAM:
+        raise ValueError(
+            f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
+            "give support='receptive' or a function that narrows it"
+        )
+    mean_x = F.mean(axis=1)
+    F -= mean_x[:, None]
+    square = np.einsum("ij,ij->i", F, F)
+    fourth = np.einsum("ij,ij,ij,ij->i", F, F, F, F)
+    deviation = np.sqrt(square / m)
+    Z = _cells(z[:m], b.channels, b.positions).reshape(b.positions, b.channels, m)
+    mean_z = Z.mean(axis=2)
+    Z -= mean_z[:, :, None]
+    target = np.sqrt(np.einsum("prm,prm->pr", Z, Z) / m)
+    target = np.where(target > 1e-12 * np.maximum(np.abs(mean_z), 1e-300), target, 0.0)
+    live = (deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)) & (square * square >= min_active * fourth)
+    if scales is None:
+        unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
+    else:
+        s = np.concatenate(unit_parts)
+        row_scale = scales[block].reshape(b.channels, b.positions).T
+        # the reference makes the median live column of variance 1 in its unit
+        reference = float(np.exp(np.median(np.log(s[live]) - np.log(deviation[live])))) if live.any() else 1.0
+        unit = s / reference
+        radius = row_scale / reference / np.where(target > 0, target, 1.0)
+    F *= np.where(live, 1.0 / unit, 0.0)[:, None]
+    Z *= np.where(target > 0, 1.0 / np.where(target > 0, target, 1.0), 0.0)[:, :, None]
+    arrays = (F, np.concatenate(start), used, Z, np.ascontiguousarray(radius))
+    return PositionProblem(arrays, unit, target, mean_x, mean_z, np.concatenate(place), d, width)
+
+
+def _cells(x: Tensor, channels: int, positions: int) -> Float[np.ndarray, "c m"]:
+    """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
+    wide = x.reshape(len(x), channels * positions).t().contiguous()
+    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x)).numpy()

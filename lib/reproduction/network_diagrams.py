@@ -111,14 +111,14 @@ def structure_figure(drawn: Mapping[str, Any], title: str):
     sizes, shown = drawn["sizes"], np.full((drawn["bins"], drawn["bins"]), np.nan)
     shown[drawn["row"], drawn["column"]] = drawn["share"]
     figure, axes = plt.subplots(figsize=(6.0, 5.6))
-    n = float(sum(sizes))
+    n = sum(sizes) / 1000
     image = axes.imshow(shown, cmap="viridis", norm=LogNorm(vmin=np.nanmin(shown), vmax=np.nanmax(shown)), extent=(0, n, n, 0), interpolation="nearest")
-    ends = np.cumsum([0, *sizes])
+    ends = np.cumsum([0, *sizes]) / 1000
     for k in range(len(sizes)):
         axes.plot([ends[k], ends[k]], [0, ends[k]], color="0.75", linewidth=0.4)
         axes.plot([ends[k], n], [ends[k], ends[k]], color="0.75", linewidth=0.4)
     axes.grid(False)
-    axes.set(xlabel="state that is read (later layers first)", ylabel="state that reads", title=title)
+    axes.set(xlabel="state that is read, thousands (later layers first)", ylabel="state that reads, thousands", title=title)
     axes.title.set_fontsize("medium")
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of entries that are not zero")
     return figure

@@ -149,6 +149,11 @@ def check_elimination(values, curves):
     assert values["dual_difference"] < 1e-5 and values["exactly_k"] is True
     assert values["rule_wrong_1e-08"] >= values["rule_wrong_0.0001"]
     assert numbers(values["refit_time_theorem_95"])[0] < 1
+    # earthquakes: the printed counts, a constant that is no better than the best one, and random removal that loses the fit
+    assert values["quake_kappa"] == 0.9 and values["quake_sources_stated"] == 4 * 695 and values["quake_wrong"] == 0
+    assert values["quake_features_of_the_stated_net"] == 718 and values["quake_features_of_one_ten_times_wider"] == 4750
+    assert numbers(values["quake_constant"])[0] >= numbers(values["quake_variance"])[0]
+    assert {"quake_rise_mse_random_40", "quake_lost_correlation_80"} <= set(values) and "quake/magnitude" in curves
 
 
 def check_newsgroups(values, curves):
@@ -379,6 +384,21 @@ def check_spiky(values, curves):
     assert numbers(curves["early/lstm"][0])[-1] < numbers(curves["early/lstm"][0])[0]
 
 
+def check_earthquake(values, curves):
+    # the printed counts, the contradictions of the print, and settings that were left out
+    assert values["count_samples"] == 900_720 and values["count_band"] == 20_016 and values["count_named"] == 25 and values["count_features"] == 30
+    assert (values["count_eikonet_30"], values["count_implicit_30"], values["parameters_implicit"]) == (42_500, 42_680, 42_680)
+    assert values["published_mlp_minus_implicit"] < 0 < values["published_improvement"] and values["depth_409_least_mse"] > 20 * 0.0159
+    assert values["size_papers_train"] == 2000 and values["sources_outside_printed_bands"] == 0 and "mse_wide_linear_9" not in values
+    # a turn of the globe leaves relative longitudes alone; the jump at Greenwich is in the pair k = 9 and hardly elsewhere
+    assert values["turned_relative"] < 1e-6 and numbers(values["unbroken_papers_linear_9"])[0] < 80 < numbers(values["unbroken_papers_linear_0"])[0]
+    near, far = numbers(values["mse_anchor_linear_0"])[0], numbers(values["mse_anchor_linear_9"])[0]
+    assert far == pytest.approx(near, rel=0.25) and numbers(values["mse_papers_linear_9"])[0] > 1.5 * far
+    # Geiger's method is exact without noise on most events, and the loss of its answers is that of nearly right ones
+    assert numbers(values["located_km_median_geiger_0_0"])[0] < 0.5 < 2 < numbers(values["located_km_median_geiger_0.4_0"])[0]
+    assert set(curves) >= {"mse/papers/implicit", "depth_km/papers/eikonet", "mse/anchor/linear"}
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -398,7 +418,7 @@ SMOKE = {
     "ch3_bisection": ([("seeds", "[7]"), ("kappas", "[0.1, 0.5]"), ("n_rows", "4"), ("eps", "0.02")], check_bisection),
     "ch3_elimination": (
         [("seeds", "[7]"), ("shares", "[0.0, 0.5, 0.95]"), ("samples", "600"), ("factor", "3.0"), ("kappa", "0.2"),
-         ("thresholds", "[1e-8, 1e-4]")], check_elimination,
+         ("thresholds", "[1e-8, 1e-4]"), ("quake_kappa", "0.9"), ("quake_shares", "[0.0, 0.4, 0.8]"), ("epicentres", "4")], check_elimination,
     ),  # fmt: skip
     "ch4_sensitivity": ([("seeds", "[7]"), ("datasets", '["mnist", "fashion_mnist"]'), ("eps", "0.03")], check_sensitivity),
     "ch4_robust_training": ([("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")], check_robust_training),
@@ -410,6 +430,10 @@ SMOKE = {
     "ch5_depth": ([("seeds", "[7]"), ("epochs_scale", "0.3"), ("cap", "150"), ("kappas", "[0.4, 0.9]")], check_depth),
     "ch5_architectures": ([("seeds", "[7]"), ("samples", "400"), ("flops", "2e22")], check_architectures),
     "ch5_volatility": ([("seeds", "[7]"), ("forms", '["price", "difference"]'), ("n_train", "1200"), ("epochs_scale", "0.7")], check_volatility),
+    "ch5_earthquake": (
+        [("seeds", "[7]"), ("settings", '["papers", "anchor"]'), ("n_train", "2000"), ("epochs_scale", "0.5"), ("events", "30"),
+         ("noises", "[0.0, 0.4]")], check_earthquake,
+    ),  # fmt: skip
     "ch5_rolling_average": ([("seeds", "[7]"), ("shifts", "[0.0, 40.0]"), ("epochs_scale", "0.4")], check_rolling_average),
     "ch5_rolling_argmax": ([("seeds", "[7]"), ("scales", "[1.0, 1000.0]"), ("epochs_scale", "0.4"), ("long_length", "12")], check_rolling_argmax),
     "ch5_spiky": ([("seeds", "[7]"), ("variants", '["no noise"]'), ("epochs_scale", "0.4"), ("brief_epochs", "2"), ("drawn", "150")], check_spiky),

@@ -121,7 +121,7 @@ def test_a_small_run_scores_what_its_models_say(small):
     direct = float(((u @ model.weight.detach().numpy().T + model.bias.detach().numpy() - y) ** 2).mean())
     assert small.score("papers", "linear", "mse", 4) == [pytest.approx(direct, rel=1e-4)]
     assert small.sizes["papers"]["train"] == 1500 and small.steps["papers"] == 6  # one epoch of batches of 250
-    assert set(small.located) == {(name, 0.0, k) for name in ("geiger", *task.LABELS) for k in (0, 9)}
+    assert set(small.located) == {(name, 0.0, k) for name in ("geiger", *study.LABELS) for k in (0, 9)}
     assert small.turned < 1e-6
 
 
@@ -133,6 +133,8 @@ def test_records_say_what_the_scores_say(small):
     assert [numbers(results.values[f"gain_{k}"])[0] for k in study.SIDES] == pytest.approx(gains)
     crossing = numbers(results.values["crossover"])[0]
     assert crossing == next((k for k in study.SIDES if all(g > 0 for g in gains[k:])), 10)
+    nearest = [small.score("papers", "eikonet_bias_free_skip", "mse_unbroken", k)[0] - small.score("papers", "implicit", "mse_unbroken", k)[0] for k in study.SIDES]
+    assert abs(numbers(results.values["bias_free_skip_minus_implicit"])[0]) == pytest.approx(max(abs(d) for d in nearest))
     two_pass = numbers(results.values["two_pass_depth_time_implicit_depth_km_9"])[0]
     assert two_pass == pytest.approx(small.score("papers", "implicit", "depth_km", 9)[0] - small.score("depth_time", "implicit", "depth_km", 9)[0])
     earthquake_tables.conflict_table(results)
@@ -154,7 +156,7 @@ def test_records_say_what_the_scores_say(small):
     figure = earthquake_figures.error_figure(content)
     drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
     np.testing.assert_allclose(drawn["implicit"], small.scores["papers"]["implicit"]["mse"][0])
-    for draw in (earthquake_figures.label_figure, earthquake_figures.setting_figure, earthquake_figures.longitude_figure, earthquake_figures.depth_time_figure):
+    for draw in (earthquake_figures.bias_figure, earthquake_figures.label_figure, earthquake_figures.setting_figure, earthquake_figures.longitude_figure, earthquake_figures.depth_time_figure):
         assert draw(content).axes
     plt.close("all")
 

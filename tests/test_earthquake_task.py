@@ -6,6 +6,7 @@ import pytest
 from implicit_models.seismology.encoding import Encoding
 from reproduction.evaluation import count_parameters
 from reproduction.tasks import earthquake as task
+from reproduction.tasks import earthquake_controls as controls
 from reproduction.tasks.registry import ARCHITECTURES
 
 
@@ -86,3 +87,12 @@ def test_unknown_names_are_refused():
         task.data("paper", 0)
     with pytest.raises(ValueError, match="profile must be one of"):
         task.models("papers", 0, "slow")
+
+
+def test_controls_without_biases_are_trained_as_the_others():
+    trained, own = task.models("papers", 0, "quick"), controls.models("papers", 0, "quick")
+    assert tuple(own) == tuple(controls.LABELS) and all(recipe == trained["eikonet"][1] for _, recipe in own.values())
+    assert [count_parameters(build()) for build, _ in own.values()] == [42_048, 42_168]
+    assert all(controls.models(name, 0) == {} for name in task.SETTINGS if name != "papers")
+    with pytest.raises(ValueError, match="setting must be one of"):
+        controls.models("paper", 0)

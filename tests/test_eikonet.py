@@ -6,6 +6,7 @@ import torch
 
 from implicit_models.sim.states import states
 from reproduction.baselines.eikonet import WIDTHS, EikoNet
+from reproduction.baselines.eikonet_bias_free import BiasFreeEikoNet
 from reproduction.evaluation import count_parameters
 
 
@@ -67,3 +68,14 @@ def test_its_states_are_those_of_the_printed_elimination_problem():
     head = model.layers[5]
     top = torch.as_tensor(found.X[:, : WIDTHS[-1]]).float()
     torch.testing.assert_close(head(top), model(torch.as_tensor(u)), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("skip, parameters", [(False, 42_500 - 452), (True, 42_500 - 452 + 120)])
+def test_without_biases_it_is_homogeneous_and_smaller_by_them(skip, parameters):
+    model = BiasFreeEikoNet(30, 4, skip=skip, seed=2).double()
+    assert count_parameters(model) == parameters  # 32 + 3 x 128 + 32 + 4 biases
+    u = torch.randn(9, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(model(37.0 * u), 37.0 * model(u))
+    with_biases = EikoNet(30, 4, skip=skip, seed=2).double()
+    assert (with_biases(37.0 * u) - 37.0 * with_biases(u)).abs().max() > 1e-2
+    assert torch.equal(with_biases.layers[2].weight, model.layers[2].weight)

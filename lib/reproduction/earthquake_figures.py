@@ -11,8 +11,14 @@ from reproduction.figures import described, select
 from reproduction.plotting import STYLES, legend_below, spread_curves, style_of
 from reproduction.tasks.earthquake import BANDS, LABELS, OUTPUTS, PAPER, SETTINGS
 
-CONTROLS = ("implicit", "implicit_bias", "implicit_no_skip", "implicit_strict_upper", "eikonet_skip", "linear")
-LOOKS = {**STYLES, "implicit_bias": ("implicit, with biases", 2, "D", "-")}
+FORMS = ("implicit", "implicit_no_skip", "implicit_strict_upper", "linear")
+BIASES = ("implicit", "implicit_bias", "eikonet", "eikonet_skip", "eikonet_bias_free", "eikonet_bias_free_skip")
+LOOKS = {
+    **STYLES,
+    "implicit_bias": ("implicit, with biases", 9, "s", "-"),
+    "eikonet_bias_free": ("residual MLP, no biases", 2, "D", "--"),
+    "eikonet_bias_free_skip": ("residual MLP + skip, no biases", -1, "*", ":"),
+}
 ABSCISSA = (0, *BANDS)
 XLABEL = "extrapolation factor k (0: in distribution)"
 
@@ -35,17 +41,27 @@ def _against_k(axes, content: Mapping[str, Any], score: str, setting: str, names
 
 
 def error_figure(content: Mapping[str, Any]):
-    """Figure 5.10: test MSE against k, the papers' models above, the controls below."""
+    """Figure 5.10: test MSE against k, the papers' models and the forms of the implicit model."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 8.6), sharey=True, gridspec_kw={"hspace": 0.62})
-    for axes, names, title in zip(panels, (PAPER, CONTROLS), ("the papers' models", "controls"), strict=True):
+    for axes, names, title in zip(panels, (PAPER, FORMS), ("the papers' models", "controls"), strict=True):
         _against_k(axes, content, "mse", "papers", names, "test MSE, scaled labels", f"{title} ({described(content)})")
         legend_below(axes)
     return figure
 
 
-def label_figure(content: Mapping[str, Any], names: Sequence[str] = ("implicit", "implicit_bias", "eikonet", "linear")):
+def bias_figure(content: Mapping[str, Any]):
+    """Test MSE of samples on one side of the jump against k, models with biases and without."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.2, 4.8))
+    _against_k(axes, content, "mse_unbroken", "papers", BIASES, "test MSE away from the jump", f"biases or none ({described(content)})")
+    legend_below(axes)
+    return figure
+
+
+def label_figure(content: Mapping[str, Any], names: Sequence[str] = ("implicit", "implicit_bias", "eikonet", "eikonet_bias_free_skip")):
     """Figure 5.11: mean squared error of each label against k."""
     import matplotlib.pyplot as plt
 

@@ -21,8 +21,10 @@ from reproduction.evaluation import count_parameters, predict
 from reproduction.recipe import History
 from reproduction.study import fitted, scaled
 from reproduction.tasks import earthquake as task
+from reproduction.tasks import earthquake_controls as controls
 
-KEY_MODULE = "reproduction.tasks.earthquake"
+KEY_MODULES = {task: "reproduction.tasks.earthquake", controls: "reproduction.tasks.earthquake_controls"}
+LABELS = {**task.LABELS, **controls.LABELS}
 KM_PER_DEGREE = 6371.0 * np.pi / 180.0
 FAR_KM = 50.0
 NOISE_FREE_SIGMA_S = 0.01
@@ -100,10 +102,11 @@ def run_earthquake(
                 continue
             data = task.data(name, seed, profile, n_train=n_train)
             study.sizes[name] = {"train": len(data.u_train), "test": len(data.test[0][0]), "band": len(data.test[task.BANDS[0]][0])}
-            for model_name, (build, recipe) in task.models(name, seed, profile).items():
+            trained = [(key, *each) for source, key in KEY_MODULES.items() for each in source.models(name, seed, profile).items()]
+            for key, model_name, (build, recipe) in trained:
                 recipe = scaled(recipe, epochs_scale)
                 model, history = fitted(
-                    f"earthquake-{name}-{model_name}-{seed}", build, data, recipe, seed, key_module=KEY_MODULE if resume else None, parameters={},
+                    f"earthquake-{name}-{model_name}-{seed}", build, data, recipe, seed, key_module=key if resume else None, parameters={},
                 )  # fmt: skip
                 study.steps[name] = recipe.epochs * -(-len(data.u_train) // recipe.batch_size)
                 study.histories.setdefault(name, {}).setdefault(model_name, []).append(history)

@@ -11,7 +11,7 @@ from data_gen.earthquake import mesh
 from implicit_models.model import ImplicitModel
 from reproduction.baselines.eikonet import EikoNet
 from reproduction.claims import published_value
-from reproduction.earthquake_study import SCORE_UNITS, SIDES, TURN_DEG, EarthquakeStudy
+from reproduction.earthquake_study import LABELS, SCORE_UNITS, SIDES, TURN_DEG, EarthquakeStudy
 from reproduction.evaluation import count_parameters
 from reproduction.results import Results, summary
 from reproduction.tasks import earthquake as task
@@ -73,6 +73,13 @@ def record_claims(results: Results, study: EarthquakeStudy) -> None:
         for place in range(len(study.seeds))
     ])  # fmt: skip
     results.record("gain_unbroken_9", difference("mse_unbroken", 9))
+    results.record("gain_unbroken_longitude_deg", difference("longitude_unbroken_deg", 9), "°")
+    if "eikonet_bias_free_skip" in study.scores["papers"]:
+        # How far the control without biases is from the implicit model, in units of the papers' gain: largest over the factors.
+        pairs = [difference("mse_unbroken", k, "eikonet_bias_free_skip") for k in SIDES]
+        results.record("bias_free_skip_minus_implicit", [max((row[place] for row in pairs), key=abs) for place in range(len(study.seeds))])
+        for name in ("implicit_bias", "eikonet_bias_free", "eikonet_bias_free_skip"):
+            results.record(f"gain_unbroken_of_{name}", difference("mse_unbroken", 9, "eikonet", name))
     for name in ("papers", "anchor", "signed", "wide", "epicentre"):
         if name in study.scores:
             if name != "papers":
@@ -105,7 +112,7 @@ def error_table(study: EarthquakeStudy, setting: str, k: int):
     models = study.scores[setting]
     known = [score for score in SCORE_LABELS if score in next(iter(models.values()))]
     return pd.DataFrame({
-        task.LABELS[name]: {"test MSE": summary(study.score(setting, name, "mse", k), 2)}
+        LABELS[name]: {"test MSE": summary(study.score(setting, name, "mse", k), 2)}
         | {"MSE away from the jump": summary(study.score(setting, name, "mse_unbroken", k), 2) if "mse_unbroken" in models[name] else ""}
         | {SCORE_LABELS[score]: summary(study.score(setting, name, score, k), 2) for score in known}
         for name in models
@@ -117,7 +124,7 @@ def setting_table(study: EarthquakeStudy, shown: Sequence[int] = (0, 1, 5, 9)):
     import pandas as pd
 
     return pd.DataFrame({
-        (task.SETTINGS[setting].label, task.LABELS[name]): {
+        (task.SETTINGS[setting].label, LABELS[name]): {
             "training samples": f"{study.sizes[setting]['train']:,}", "steps": f"{study.steps[setting]:,}",
             **{("in distribution" if k == 0 else f"k = {k}"): summary(study.score(setting, name, "mse", k), 2) for k in shown},
         }
@@ -209,7 +216,7 @@ def turn_table(results: Results, study: EarthquakeStudy):
     results.record("turned_relative", study.turned)
     for name, values in study.responses.items():
         results.record(f"turn_response_{name}", values)
-    rows = {task.LABELS[name]: {"change of the predicted longitude over the turn": summary(values)} for name, values in study.responses.items()}
+    rows = {LABELS[name]: {"change of the predicted longitude over the turn": summary(values)} for name, values in study.responses.items()}
     return pd.DataFrame(rows | {"relative inputs and labels": {"change of the predicted longitude over the turn": f"{study.turned:.1g}"}}).T
 
 
@@ -218,7 +225,7 @@ def two_pass_table(study: EarthquakeStudy):
     import pandas as pd
 
     return pd.DataFrame({
-        (task.SETTINGS[name].label if name != "papers" else "all four labels", task.LABELS[model]): {
+        (task.SETTINGS[name].label if name != "papers" else "all four labels", LABELS[model]): {
             f"{label}, {'in distribution' if k == 0 else f'k = {k}'}": summary(study.score(name, model, score, k))
             for score, label in (("depth_km", "depth (km)"), ("time_s", "time (s)")) for k in (0, 9)
         }
@@ -233,7 +240,7 @@ def latitude_table(study: EarthquakeStudy):
     rows = {}
     for setting in ("papers", "latitude"):
         for model in task.PAPER if setting in study.scores else ():
-            row = rows.setdefault((task.SETTINGS[setting].label if setting != "papers" else "sources at all latitudes", task.LABELS[model]), {})
+            row = rows.setdefault((task.SETTINGS[setting].label if setting != "papers" else "sources at all latitudes", LABELS[model]), {})
             for side in ("inside", "outside"):
                 for k in (0, 9):
                     values = study.score(setting, model, f"mse_latitude_{side}", k)
@@ -247,7 +254,7 @@ def located_table(results: Results, study: EarthquakeStudy):
 
     rows = {}
     for (name, noise_s, k), scores in study.located.items():
-        label = "Geiger's method" if name == "geiger" else task.LABELS[name]
+        label = "Geiger's method" if name == "geiger" else LABELS[name]
         for score, values in scores.items():
             results.record(f"located_{score}_{name}_{noise_s:g}_{k}", values, SCORE_UNITS.get(score, ""))
         if name in ("geiger", *task.PAPER, "linear"):

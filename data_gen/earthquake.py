@@ -13,6 +13,7 @@ control), the scales (see `implicit_models.seismology.encoding`) and the noise (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from data_gen.dataset import Dataset
+from data_gen.sizes import check_sizes
 from data_gen.streams import stream
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.geodesy import destination
@@ -194,6 +196,8 @@ def earthquake(
     for k in bands:
         if k not in range(1, 10):
             raise ValueError(f"bands are numbered 1 to 9, got {k!r}")
+        check_sizes(1, band=k)
+    check_sizes(1, **{name: n for name, n in (("n_train", n_train), ("n_test", n_test)) if n is not None})
     table = build_p_table()
     depth = _depths(depths, table)
     lat, lon = mesh(step_deg, seed=seed)
@@ -262,7 +266,9 @@ def _depths(depths: int | Sequence[float], table: PTable) -> np.ndarray:
     depth = np.asarray(depths, np.float64)
     if depth.ndim != 1 or not depth.size:
         raise ValueError(f"depths must be a number or a list of km, got {depths!r}")
-    _rows(table, depth)
+    rows = _rows(table, depth)
+    if len(np.unique(rows)) < len(rows):  # copies of one event would be in training and in test
+        raise ValueError(f"depths must differ, got {next(d for d, n in Counter(depth.tolist()).items() if n > 1):g} km more than once")
     return depth
 
 
@@ -293,10 +299,7 @@ def _columns(table: PTable, min_dist_deg: float, max_dist_deg: float) -> tuple[i
 
 
 def _check_options(n_stations: int, **noises: float) -> None:
-    if isinstance(n_stations, bool) or not isinstance(n_stations, (int, np.integer)):
-        raise TypeError(f"n_stations must be an integer, got {n_stations!r}")
-    if n_stations < 1:
-        raise ValueError(f"n_stations must be at least 1, got {n_stations}")
+    check_sizes(1, n_stations=n_stations)
     for name, value in noises.items():
         if not (np.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite standard deviation of at least 0, got {value}")

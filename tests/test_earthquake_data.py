@@ -225,6 +225,17 @@ def test_bad_arguments_are_named(arguments, message):
         earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
 
 
+@pytest.mark.parametrize("arguments", [{"bands": [2.0]}, {"n_test": 5.0}, {"n_train": True}, {"n_stations": 2.5}])
+def test_counts_are_whole_numbers(arguments):
+    with pytest.raises(TypeError, match=f"must be an integer, got {next(iter(np.ravel(*arguments.values())))}"):
+        earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
+
+
+def test_a_depth_is_given_once():
+    with pytest.raises(ValueError, match="depths must differ, got 5 km more than once"):
+        earthquake(depths=[5, 10, 5], n_train=1, n_test=1, seed=0)
+
+
 def test_vectors_of_events_must_agree():
     with pytest.raises(ValueError, match=r"vectors of one length, got \(2,\), \(2,\), \(3,\)"):
         make_samples([0, 1], [0, 1], [0, 1, 2], seed=0)

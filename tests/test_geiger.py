@@ -506,7 +506,8 @@ def test_bad_values_are_named(table, change, said):
     ({"fixed_depth_km": 701.0}, "fixed_depth_km = 701"),
     ({"model_error_s": -1.0}, "model_error_s must be 0 or more"),
     ({"prior_dof": -1.0}, "prior_dof must be 0 or more"),
-    ({"starts": 0}, "starts must be at least 1"),
+    ({"starts": 0}, "starts must be a whole number of at least 1, got 0"),
+    ({"starts": 1.5}, "starts must be a whole number of at least 1, got 1.5"),
     ({"sigma_s": np.ones(3)}, r"sigma_s has shape \(3,\), time has \(1, 8\)"),
 ])  # fmt: skip
 def test_bad_options_are_named(table, options, said):

@@ -165,6 +165,16 @@ def test_stations_without_back_azimuths_are_passed_over_or_named(table):
         locate(sample, method=oracle(), table=table)
 
 
+def test_an_event_without_back_azimuths_does_not_stop_the_others(table):
+    good, bad = picks(table), picks(table)
+    bad["event"], bad["baz"] = "f", np.nan
+    found, refused = locate(pd.concat([good, bad], ignore_index=True), method=oracle(), table=table)
+    (alone,) = locate(good, method=oracle(), table=table)
+    assert found.located and (found.lat, found.lon, found.depth_km) == (alone.lat, alone.lon, alone.depth_km)
+    assert not refused.located and refused.event == "f" and not refused.residuals["used"].any()
+    assert "Event f: not located" in refused.report() and "stations without a back-azimuth: S0, S1" in refused.report()
+
+
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
 def test_a_file_that_was_cut_is_named(tmp_path, part, table, capsys):
     path = tmp_path / "cut.npz"

@@ -78,8 +78,8 @@ def locate_events(
         raise ValueError(f"prior_dof must be 0 or more, got {prior_dof}")
     if not 0 <= model_range_deg < math.inf:
         raise ValueError(f"model_range_deg must be 0 or more, got {model_range_deg}")
-    if starts < 1:
-        raise ValueError(f"starts must be at least 1, got {starts}")
+    if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
+        raise ValueError(f"starts must be a whole number of at least 1, got {starts!r}")
     fit = Fit(data, table, low, high, fixed_depth_km, default_depth_km, starts, model_error_s, model_range_deg)
     everything = np.arange(data.n_events)
     fit.solve(everything)

@@ -35,6 +35,10 @@ REACH = "stations within, degrees"  # entry of `about`: how far from the source 
 NONE = Ellipse(math.nan, math.nan, math.nan, math.nan)
 
 
+class NoAnswer(ValueError):
+    """A learned locator cannot place this event; the message says why. Other events of the file are not concerned."""
+
+
 def default_file(kind: str) -> Path:
     """Where the training command leaves the weights of a kind: locators/KIND.npz in the cache folder."""
     return cache_dir() / "locators" / f"{kind}.npz"
@@ -200,14 +204,14 @@ class LearnedLocator:
             table: for the residuals; None: the default Ak135 table.
 
         Raises:
-            ValueError: too few picks with back-azimuths; names the stations without. No answer: the network's state does not converge.
+            NoAnswer: too few picks with back-azimuths; names the stations without. Or the network's state does not converge.
         """
         usable = picks[picks["flag"] == ""]
         ready = usable[usable["baz"].notna()]
         wanted, event = self.encoding.n_stations, str(picks["event"].iloc[0])
         if len(ready) < wanted:
             without = ", ".join(usable["station"][usable["baz"].isna()]) or "none"
-            raise ValueError(
+            raise NoAnswer(
                 f"event {event}: the {self.kind} locator needs {wanted} first P picks with back-azimuths and has {len(ready)}; "
                 f"stations without a back-azimuth: {without}"
             )
@@ -217,7 +221,7 @@ class LearnedLocator:
         delay = clock[chosen] - clock[chosen[0]]
         answer = self.predict(lat[None, chosen], lon[None, chosen], delay[None], usable["baz"].to_numpy(np.float64)[None, chosen])
         if not np.isfinite(answer).all():
-            raise ValueError(f"event {event}: the {self.kind} locator has no answer, its state does not converge for these picks")
+            raise NoAnswer(f"event {event}: the {self.kind} locator has no answer, its state does not converge for these picks")
         return self._location(picks, usable, chosen, lat, lon, clock, [float(value[0]) for value in answer], event, table)
 
     def _location(self, picks, usable, chosen, lat, lon, clock, answer, event: str, table: PTable | None) -> Location:
@@ -247,13 +251,12 @@ class LearnedLocator:
             flags.append("extrapolated")
         seen = np.sort(azimuth[chosen])
         rows, place = [], 0
-        for p in picks.itertuples():
-            row = {"station": p.station, "phase": p.phase, "row": p.row, "lat": p.lat, "lon": p.lon, "dist_deg": math.nan, "azimuth": math.nan,
-                   "residual_s": math.nan, "sigma_s": p.sigma_s, "used": False, "reason": p.flag}  # fmt: skip
-            if not p.flag:
+        for row in _rows(picks):
+            if not row["reason"]:
                 row |= {"dist_deg": dist[place], "azimuth": azimuth[place], "residual_s": residual[place], "used": place in chosen}
                 if not row["used"]:
-                    row["reason"] = "no back-azimuth" if math.isnan(p.baz) else f"not among the {len(chosen)} stations chosen"
+                    without = math.isnan(usable["baz"].iloc[place])
+                    row["reason"] = "no back-azimuth" if without else f"not among the {len(chosen)} stations chosen"
                 place += 1
             rows.append(row)
         return Location(
@@ -262,6 +265,26 @@ class LearnedLocator:
             dof=0, azimuthal_gap=float(np.max(np.diff(np.r_[seen, seen[0] + 360]))), residuals=DataFrame(rows), flags=tuple(flags),
             method=self.kind, notes=tuple(notes),
         )  # fmt: skip
+
+    def not_located(self, picks: pandas.DataFrame, why: NoAnswer) -> Location:
+        """What stands for an event without an answer among those that have one: NaN, and the reason as a note."""
+        from pandas import DataFrame
+
+        return Location(
+            event=str(picks["event"].iloc[0]), lat=math.nan, lon=math.nan, depth_km=math.nan, origin_time=math.nan,
+            covariance=np.full((4, 4), np.nan), ellipse=NONE, rms_s=math.nan, chi2=math.nan, dof=0, azimuthal_gap=math.nan,
+            residuals=DataFrame(_rows(picks)), flags=(), method=self.kind, notes=(str(why),),
+        )  # fmt: skip
+
+
+def _rows(picks: pandas.DataFrame) -> list[dict[str, Any]]:
+    """The lines of `Location.residuals` before anything is known of them; "reason" is the flag of a pick that cannot be used."""
+    unknown = dict.fromkeys(("dist_deg", "azimuth", "residual_s"), math.nan)
+    return [
+        {"station": p.station, "phase": p.phase, "row": p.row, "lat": p.lat, "lon": p.lon, **unknown, "sigma_s": p.sigma_s, "used": False,
+         "reason": p.flag}
+        for p in picks.itertuples()
+    ]  # fmt: skip
 
 
 def _spread(lat, lon, clock, candidates: np.ndarray, wanted: int, reach_deg: float) -> list[int]:

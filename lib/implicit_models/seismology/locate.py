@@ -72,11 +72,13 @@ def locate(
         confidence: of the ellipse.
 
     Returns:
-        A Location an event, in the order in which they first appear. Arrays go to `geiger.locate_events`.
+        A Location an event, in the order in which they first appear; one that a learned locator cannot place beside others that it
+        can is NaN, and its notes say why. Arrays go to `geiger.locate_events`.
 
     Raises:
         TypeError: picks is not a DataFrame; method is none.
-        ValueError: missing columns; a value that its column cannot have, with event and row; an unknown method.
+        ValueError: missing columns; a value that its column cannot have, with event and row; an unknown method; a learned locator
+            that can place none of the events.
     """
     _check(picks)
     for name, value in (("sigma_s", sigma_s), ("sigma_baz", sigma_baz)):
@@ -88,7 +90,7 @@ def locate(
             raise TypeError(f"method must be 'geiger' or a LearnedLocator, got {type(method).__name__}")
         if fixed_depth_km is not None:
             raise ValueError(f"a learned locator finds the depth itself: fixed_depth_km = {fixed_depth_km} is for the method 'geiger'")
-        return [method.locate_picks(picks[picks["event"] == event], table=table) for event in events]
+        return _by_network([picks[picks["event"] == event] for event in events], method, table)
     if method != "geiger":
         raise ValueError(f"method must be 'geiger' or a LearnedLocator (LearnedLocator.load(FILE)), got {method!r}")
     groups = [picks[picks["event"] == event] for event in events]
@@ -100,6 +102,21 @@ def locate(
         model_range_deg=model_range_deg, prior_dof=prior_dof, outliers=outliers, fixed_depth_km=fixed_depth_km,
     )  # fmt: skip
     return [_location(found, k, event, groups[k], confidence, sigma_s) for k, event in enumerate(events)]
+
+
+def _by_network(groups: list, locator: LearnedLocator, table: PTable | None) -> list[Location]:
+    from implicit_models.seismology.learned import NoAnswer
+
+    found, refused = [], []
+    for group in groups:
+        try:
+            found.append(locator.locate_picks(group, table=table))
+        except NoAnswer as why:
+            found.append(locator.not_located(group, why))
+            refused.append(why)
+    if len(refused) == len(groups):
+        raise refused[0]
+    return found
 
 
 def _check(picks) -> None:

@@ -220,6 +220,25 @@ def test_rearrangements():
     assert converted(Rearranged(), (3, 4))[1] <= 1
 
 
+class ByName(nn.Module):
+    """Arguments under torch's names, and sizes computed from others."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.linear = nn.Conv1d(2, 3, 2), nn.Linear(6, 2)
+
+    def forward(self, x):  # (N, 2, 3)
+        x = F.relu(input=self.conv(input=x))  # (N, 3, 2)
+        n, c, length = x.shape
+        y = torch.sub(input=x, other=torch.tanh(input=x), alpha=0.5).view(n, c * length)
+        z = torch.flatten(input=x, start_dim=1).view(x.size(0), x.size(1) * (x.shape[2] + 1) - x.size(1))
+        return self.linear(input=torch.add(y, other=z))
+
+
+def test_arguments_by_name_and_sizes_that_are_computed():
+    assert converted(ByName(), (2, 3))[1] <= 1
+
+
 class Gate(nn.Module):
     def __init__(self):
         super().__init__()
@@ -318,6 +337,7 @@ class Over(nn.Module):
         (lambda u: F.pad(u, (1, 1), mode="reflect"), TypeError, "padding mode 'reflect'"),
         (lambda u: torch.cat([u, u], dim=0), ValueError, "along dimension 0"),
         (lambda u: torch.exp(u), TypeError, "exp in the forward of"),
+        (lambda u: u.reshape(u.size(0) * 2, 3), TypeError, "mul.*computes with the size of the batch"),
     ],
 )
 def test_functions_that_do_not_fit_are_named(f, error, words):

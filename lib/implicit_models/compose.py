@@ -28,7 +28,7 @@ from torch import nn
 from implicit_models.activations import Activation
 from implicit_models.compose_certificate import gain, loop_proof, triangular_proof
 from implicit_models.compose_network import assemble, differing_node, implicit_value
-from implicit_models.compose_values import Assembly, Value, product_value, sum_value
+from implicit_models.compose_values import Assembly, Value, double, product_value, sum_value
 from implicit_models.matrices import csr_tensor, scipy_csr
 from implicit_models.model import ImplicitModel, checked_size
 from implicit_models.wellposed import Certificate
@@ -240,7 +240,7 @@ def _arrays(m: ImplicitModel) -> tuple[Any, ...]:
     """A, B, C, D (zeros for None), b, d in float64, the matrices as CSR."""
     A, B, C = (scipy_csr(M).astype(np.float64) for M in (m._feedback_matrix(), m.B, m.C))
     D = sp.csr_array((m.out_features, m.in_features)) if m.D is None else scipy_csr(m.D).astype(np.float64)
-    b, d = (np.zeros(k) if t is None else t.detach().cpu().double().numpy() for t, k in ((m.b, m.n_states), (m.d, m.out_features)))
+    b, d = (np.zeros(k) if t is None else double(t) for t, k in ((m.b, m.n_states), (m.d, m.out_features)))
     return A, B, C, D, b, d
 
 

@@ -10,7 +10,7 @@ Source: Tsai thesis (2024), sections 2.4 (composition) and 2.5, (2.9), (2.10) wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import fx, nn
 
 from implicit_models import compose_recurrent, compose_spatial, compose_tensors
 from implicit_models.compose_tensors import activation, flat, softmax
-from implicit_models.compose_values import Assembly, Value, sum_value
+from implicit_models.compose_values import Assembly, Value, double, sum_value
 from implicit_models.matrices import scipy_csr
 from implicit_models.model import ImplicitModel
 
@@ -29,8 +29,8 @@ def _linear(assembly: Assembly, module: nn.Linear, value: Value) -> Value:
     if not value.shape or value.shape[-1] != module.in_features:
         raise ValueError(f"it reads {module.in_features} features, but its input has shape {value.shape}")
     rows = math.prod(value.shape[:-1])
-    W = sp.csr_array(_numpy(module.weight))
-    shift = None if module.bias is None else np.tile(_numpy(module.bias), rows)
+    W = sp.csr_array(double(module.weight))
+    shift = None if module.bias is None else np.tile(double(module.bias), rows)
     return value.map(sp.kron(sp.eye_array(rows), W, format="csr") if rows != 1 else W, shift, (*value.shape[:-1], module.out_features))
 
 
@@ -48,15 +48,11 @@ def implicit_value(assembly: Assembly, module: ImplicitModel, value: Value) -> V
     if value.shape != (module.in_features,):
         raise ValueError(f"it reads {module.in_features} features, but its input has shape {value.shape}")
     A, B, C = (scipy_csr(M).astype(np.float64) for M in (module._feedback_matrix(), module.B, module.C))
-    pre = value.map(B, None if module.b is None else _numpy(module.b), (module.n_states,))
-    out = assembly.states(pre, module.activation, A).map(C, None if module.d is None else _numpy(module.d), (module.out_features,))
+    pre = value.map(B, None if module.b is None else double(module.b), (module.n_states,))
+    out = assembly.states(pre, module.activation, A).map(C, None if module.d is None else double(module.d), (module.out_features,))
     if module.D is None:
         return out
     return sum_value(out, value.map(scipy_csr(module.D).astype(np.float64), None, (module.out_features,)))
-
-
-def _numpy(t: torch.Tensor) -> np.ndarray:
-    return t.detach().cpu().double().numpy()
 
 
 _same = _of_value(compose_tensors.same)
@@ -104,8 +100,7 @@ def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Valu
     traced = fx.GraphModule(network, graph)
     values: dict[str, Any] = {}
     for node in graph.nodes:
-        known = fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name])
-        args, kwargs = known
+        args, kwargs = _by_position(*fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name]))
         if node.op == "placeholder":
             if values:
                 raise TypeError(f"{type(network).__name__}.forward has a second argument, {node.target!r}: a model has one input")
@@ -120,7 +115,9 @@ def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Valu
             rule = (FUNCTIONS if node.op == "call_function" else METHODS).get(node.target)
             path = list(node.meta.get("nn_module_stack", {}).values())
             where = f"{getattr(node.target, '__name__', node.target)!s} in the forward of {_owner(path, network)}"
-            if rule is None:
+            if getattr(node.target, "__module__", None) == "_operator" and compose_tensors.all_sizes(args):
+                rule = compose_tensors.of_sizes(node.target)
+            elif rule is None:
                 raise TypeError(f"{where} has no conversion")
             values[node.name] = _apply(rule, where, assembly, *args, **kwargs)
         elif node.op == "output":
@@ -133,6 +130,15 @@ def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Valu
         else:
             raise TypeError(f"{node.op} in the forward of {type(network).__name__} has no conversion")
     raise TypeError(f"{type(network).__name__} returns nothing")
+
+
+def _by_position(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Arguments that torch calls `input` and `other` come first: the rules have names of their own for them."""
+    rest = dict(kwargs)
+    for place, name in enumerate(("input", "other")):
+        if name in rest and len(args) == place:
+            args = (*args, rest.pop(name))
+    return args, rest
 
 
 def _attribute(network: nn.Module, path: str) -> torch.Tensor:

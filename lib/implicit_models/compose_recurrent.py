@@ -15,7 +15,7 @@ from torch import nn
 
 from implicit_models.activations import resolve_activation
 from implicit_models.compose_tensors import BATCH, concatenate, reshaped
-from implicit_models.compose_values import Assembly, Value, sum_value
+from implicit_models.compose_values import Assembly, Value, double, sum_value
 
 
 class LastStates(tuple):
@@ -48,7 +48,7 @@ def unrolled(assembly: Assembly, module: nn.RNN, value: Value, h0: object = None
 
 def _run(assembly: Assembly, module: nn.RNN, value: Value, name: str, *, backwards: bool) -> list[Value]:
     """States of one layer and direction, in the order of time."""
-    numpy = lambda kind: getattr(module, f"{kind}_{name}").detach().cpu().double().numpy()  # noqa: E731
+    numpy = lambda kind: double(getattr(module, f"{kind}_{name}"))  # noqa: E731
     W_in, W_back = (sp.csr_array(numpy(kind)) for kind in ("weight_ih", "weight_hh"))
     shift = numpy("bias_ih") + numpy("bias_hh") if module.bias else np.zeros(module.hidden_size)
     T, steps, h = value.shape[0], {}, None

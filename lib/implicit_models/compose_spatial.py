@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from torch import nn
 
 from implicit_models.activations import Activation, Segment
-from implicit_models.compose_values import Assembly, Value
+from implicit_models.compose_values import Assembly, Value, double
 
 ZERO, OUTSIDE = -1, -2  # padding that counts as a zero, and what a window reaches beyond it
 PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -61,7 +61,7 @@ def _convolution(ndim: int) -> Callable[[Assembly, Any, Value], Value]:
         out_shape = seen.shape[1 : ndim + 1]
         positions, taps = math.prod(out_shape), math.prod(kernel)
         seen = seen.reshape(module.in_channels, positions, taps)
-        W = module.weight.detach().cpu().double().numpy().reshape(module.out_channels, -1)
+        W = double(module.weight).reshape(module.out_channels, -1)
         group_in, group_out = module.in_channels // module.groups, module.out_channels // module.groups
         columns = seen.reshape(module.groups, group_in, positions, taps).transpose(0, 2, 1, 3).reshape(module.groups, positions, -1)
         # rows run over output channels, then positions; every row reads the taps of its position
@@ -70,21 +70,24 @@ def _convolution(ndim: int) -> Callable[[Assembly, Any, Value], Value]:
         inside = columns >= 0
         pointer = np.concatenate([[0], np.cumsum(inside.sum(axis=2).reshape(-1))])
         K = sp.csr_array((data[inside], columns[inside], pointer), (module.out_channels * positions, len(value.c)))
-        shift = None if module.bias is None else np.repeat(module.bias.detach().cpu().double().numpy(), positions)
+        shift = None if module.bias is None else np.repeat(double(module.bias), positions)
         return value.map(K, shift, (module.out_channels, *out_shape))
 
     return rule
 
 
-def _padded(index: np.ndarray, module: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> np.ndarray:
-    ndim = len(kernel)
-    if module.padding == "valid":
-        sides = [(0, 0)] * ndim
-    elif module.padding == "same":
+def padding_sides(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Entries before and behind each axis: torch's numbers, "valid" or "same", whose odd one goes behind."""
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding == "same":
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        sides = [(t // 2, t - t // 2) for t in total]
-    else:
-        sides = [(p, p) for p in tuple_of(module.padding, ndim)]
+        return [(t // 2, t - t // 2) for t in total]
+    return [(p, p) for p in tuple_of(padding, len(kernel))]
+
+
+def _padded(index: np.ndarray, module: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> np.ndarray:
+    sides = padding_sides(module.padding, kernel, dilation)
     if module.padding_mode == "zeros":
         return np.pad(index, [(0, 0), *sides], constant_values=ZERO)
     return np.pad(index, [(0, 0), *sides], mode=PAD_MODES[module.padding_mode])
@@ -188,11 +191,11 @@ def _normalisation(ndims: tuple[int, ...]) -> Callable[[Assembly, Any, Value], V
             raise ValueError("it has no running statistics (track_running_stats=False): its map depends on the whole batch")
         if len(value.shape) - 1 not in ndims or value.shape[0] != module.num_features:
             raise ValueError(f"it reads {module.num_features} channels first, but its input has shape {value.shape}")
-        mean, variance = (t.detach().cpu().double().numpy() for t in (module.running_mean, module.running_var))
+        mean, variance = (double(t) for t in (module.running_mean, module.running_var))
         scale = 1 / np.sqrt(variance + module.eps)
         if module.affine:
-            scale = scale * module.weight.detach().cpu().double().numpy()
-        shift = -mean * scale + (module.bias.detach().cpu().double().numpy() if module.affine else 0.0)
+            scale = scale * double(module.weight)
+        shift = -mean * scale + (double(module.bias) if module.affine else 0.0)
         each = math.prod(value.shape[1:])
         return value.map(sp.diags_array(np.repeat(scale, each), format="csr"), np.repeat(shift, each), value.shape)
 

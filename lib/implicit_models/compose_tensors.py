@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from implicit_models.activations import Activation, Segment, resolve_activation
-from implicit_models.compose_values import Assembly, Value, product_value, sum_value, wide
+from implicit_models.compose_values import Assembly, Value, double, product_value, sum_value, wide
 
 BATCH = "the batch"  # stands for the size of dimension 0
 
@@ -70,7 +70,7 @@ def softmax(assembly: Assembly, value: Value, dim: int | None = None, _stackleve
 
 def _constant(c: Any, shape: tuple[int, ...]) -> np.ndarray:
     """A number or a tensor without a batch, broadcast to one sample."""
-    array = c.detach().cpu().double().numpy() if isinstance(c, torch.Tensor) else np.asarray(float(c))
+    array = double(c) if isinstance(c, torch.Tensor) else np.asarray(float(c))
     if array.ndim > len(shape):
         if array.ndim != len(shape) + 1 or array.shape[0] != 1:
             raise ValueError(f"a constant of shape {array.shape} does not fit samples of shape {shape}")
@@ -108,8 +108,8 @@ def add(assembly: Assembly, a: Any, b: Any, alpha: float = 1) -> Value:
     return add(assembly, scaled(b, np.full(b.shape, float(alpha))), a)
 
 
-def subtract(assembly: Assembly, a: Any, b: Any) -> Value:
-    return add(assembly, a, b, -1) if isinstance(b, (Value, torch.Tensor)) else add(assembly, a, -b)
+def subtract(assembly: Assembly, a: Any, b: Any, alpha: float = 1) -> Value:
+    return add(assembly, a, b, -alpha)
 
 
 def negative(assembly: Assembly, value: Value) -> Value:
@@ -145,7 +145,7 @@ def matmul(assembly: Assembly, a: Any, b: Any) -> Value:
     value, constant = (a, b) if isinstance(a, Value) else (b, a)
     if not (isinstance(constant, torch.Tensor) and constant.ndim == 2):
         raise TypeError("only products of two tensors that depend on the input, or with a constant matrix, are read")
-    M = constant.detach().cpu().double().numpy()
+    M = double(constant)
     if value is a:  # ... x k times k x s
         if value.shape[-1] != M.shape[0]:
             raise ValueError(f"it multiplies shapes {('N', *value.shape)} and {M.shape}")
@@ -247,6 +247,25 @@ def item(assembly: Assembly, value: Any, key: Any) -> Any:
     if key[0] != slice(None):
         raise ValueError(f"it indexes the batch by {key[0]!r}")
     return value.take(value.index[key[1:]])
+
+
+def all_sizes(args: Sequence[Any]) -> bool:
+    """Whether the arguments are sizes of tensors and whole numbers alone, so that the forward computes a size."""
+    return all(type(a) is int or isinstance(a, str) and a == BATCH for a in args)
+
+
+def of_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of arithmetic with sizes.
+
+    Raises: TypeError for the size of the batch, which no model knows.
+    """
+
+    def rule(assembly: Assembly, *sizes: Any) -> Any:
+        if BATCH in sizes:
+            raise TypeError("it computes with the size of the batch, which a model does not know")
+        return function(*sizes)
+
+    return rule
 
 
 def size(assembly: Assembly, value: Value, dim: int | None = None) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from implicit_models.compose_spatial import tuple_of, windows
+from implicit_models.compose_spatial import padding_sides, tuple_of, windows
 
 NOT_READ = "it is not read: see the modules that read_layers names"
 
@@ -88,12 +88,7 @@ def _windows(module: Any, reach: Reach, ndim: int) -> Reach:
     dilation = tuple_of(getattr(module, "dilation", 1), ndim)
     if getattr(module, "ceil_mode", False) or getattr(module, "padding_mode", "zeros") != "zeros":
         raise TypeError("only floor mode and padding with zeros are read")
-    if module.padding == "same":
-        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        sides = [(t // 2, t - t // 2) for t in total]
-    else:
-        sides = [(0, 0)] * ndim if module.padding == "valid" else [(p, p) for p in tuple_of(module.padding, ndim)]
-    index = np.pad(reach.places, [(0, 0), *sides], constant_values=-1)
+    index = np.pad(reach.places, [(0, 0), *padding_sides(module.padding, kernel, dilation)], constant_values=-1)
     seen = windows(index, kernel, stride, dilation)[0]
     shape = seen.shape[:ndim]
     return reach.at(seen.reshape(math.prod(shape), -1), (reach.shape[0], *shape))

@@ -17,9 +17,12 @@ def main() -> int:
     """Run every kernel on a toy problem; prints the seconds."""
     start = time.perf_counter()
     from implicit_models.sim.bisection import solve_on_path
+    from implicit_models.sim.budget_rows import kappa
     from implicit_models.sim.path import path_rows
     from implicit_models.sim.perspective import solve_perspective_rows
     from implicit_models.sim.perspective_fista import fista_rows
+    from implicit_models.sim.position_rows import solve_block
+    from implicit_models.sim.working_rows import solve_working
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])
@@ -28,6 +31,9 @@ def main() -> int:
     solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee
     fista_rows(G, C, 0.1, 0.1, np.array([0.5]), np.ones(3, bool), 1.0, np.zeros((1, 3)), np.zeros(1), 1)
     solve_on_path(G, C[0], 3.0, kappa=0.5)
+    radius, budget, options = np.ones((1, 1)), kappa(0.5), {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1}
+    solve_working(np.eye(3), np.ones((1, 1, 3)), radius, budget, **options)
+    solve_block(np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, budget, **options)
     print(f"row kernels ready ({time.perf_counter() - start:.1f} s)")
     return 0
 

@@ -58,13 +58,14 @@ class PositionProblem:
 
 def position_problem(
     layers: NetworkLayers, block: int, sources: Mapping[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int,
-    scales: list[np.ndarray] | None, min_active: float,
+    scales: list[np.ndarray] | None, min_active: float, *, gram: bool = True,
 ) -> PositionProblem:  # fmt: skip
     """The row problem of every position of a block.
 
     Args:
         sources: block -> (P, k) positions that each position may use. own: block -> its states, of which the first m samples count. z: targets.
-        scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`.
+        scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`. gram: whether the
+            solver forms Gram matrices of all columns of a position.
     Raises: ValueError where a position's columns are too many for a Gram matrix.
     """
     b = layers.blocks[block]
@@ -83,10 +84,10 @@ def position_problem(
     del parts
     used = union(np.hstack(cells))
     d = int(np.r_[np.diff(np.concatenate(start)), 0][used].sum(axis=1).max(initial=0))  # -1 is the last: no column
-    if d > LARGEST_GRAM:
+    if gram and d > LARGEST_GRAM:
         raise ValueError(
             f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
-            "give support='receptive' or a function that narrows it"
+            "give support='receptive', a function that narrows it, or kappa(...) or lam(...) with support='before'"
         )
     mean_x = F.mean(axis=1)
     F -= mean_x[:, None]

@@ -4,8 +4,8 @@ For every block l and position w the rows of all its channels share their column
 
     min_a 1/2 ||M a - z||^2   within a budget (an l1 ball, a penalty, or a number of coefficients), M and z centred,
 
-by the l1 path on one Gram matrix a position. Nothing of the size of A is ever held: one block's states, its sources' and a strip of positions.
-States are the teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what the sparse
+by the l1 path on one Gram matrix a position, or, where all positions may use everything before them, on a working set a row. Nothing of the
+size of A is ever held: one block's states, its sources' and a strip of positions. States are the teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what the sparse
 model itself computes, and errors do not compound unseen.
 
 Source: Tsai thesis (2024), chapter 3; SIM paper.
@@ -35,6 +35,7 @@ from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.shared_rows import SharedRows, solve_shared
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, sparse_map
 from implicit_models.sim.sparsity_report import LayerReport, layer_report, sparsity_report
+from implicit_models.sim.working_rows import solve_working
 
 BATCH = 200  # samples of a forward pass of the network
 SUPPORTS = ("receptive", "before")
@@ -56,10 +57,16 @@ class _Setup:
     rtol: float
     atol: float
     cap: int | None
+    device: str
     backend: str
     workers: int | None
     resume: Path | None
     progress: bool | None
+
+    @property
+    def working(self) -> bool:
+        """Whether rows have working sets: all of them may use the same, very many, columns."""
+        return self.support == "before" and self.budget.kind != "keep"
 
 
 def sparsify(
@@ -79,6 +86,7 @@ def sparsify(
     rtol: float = 1e-9,
     atol: float = 1e-9,
     cap: int | None = None,
+    device: str = "cpu",
     backend: str = "threads",
     workers: int | None = None,
     resume: str | Path | None = None,
@@ -103,6 +111,8 @@ def sparsify(
         held_out: other samples, for the share of variance explained on them.
         rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
         cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
+        device: for support "before" within a radius or a penalty, where every row has a working set: a torch device with double precision ("cuda")
+            that compares residuals with all columns; "cpu": the backend's workers do.
         backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on there.
     Returns: `SparseModel`, its `report` filled; a list where the budget has several values.
     Raises: TypeError, ValueError naming the argument; what `read_layers` raises.
@@ -135,8 +145,10 @@ def sparsify(
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
     if share_conv and scale != "std":
         raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
+    if torch.device(device).type != "cpu" and (support != "before" or budget.kind == "keep" or share_conv):
+        raise ValueError(f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows are solved on the cpu")
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, backend, workers, folder, progress)
+    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
     with torch.no_grad():
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
@@ -177,11 +189,16 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
             if setup.share_conv:
                 problem, found = solve_shared(layers, block, sources, own, z, m, setup.budget, min_active=setup.min_active, **tolerances)
             else:
-                problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active)
-                found = solve_block(
-                    *problem.arrays, setup.budget, **tolerances, backend=setup.backend, workers=setup.workers,
-                    resume=None if setup.resume is None else setup.resume / f"block-{block}", progress=setup.progress,
-                )  # fmt: skip
+                problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, gram=not setup.working)
+                run = {
+                    "backend": setup.backend, "workers": setup.workers, "progress": setup.progress,
+                    "resume": None if setup.resume is None else setup.resume / f"block-{block}",
+                }  # fmt: skip
+                if setup.working:
+                    F, _, _, Z, radius = problem.arrays
+                    found = solve_working(F, Z, radius, setup.budget, **tolerances, device=setup.device, **run)
+                else:
+                    found = solve_block(*problem.arrays, setup.budget, **tolerances, **run)
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
             for t in range(K):

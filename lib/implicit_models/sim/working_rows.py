@@ -1,0 +1,193 @@
+"""Rows that may use any of very many columns, each on a working set of its own, certified on all of them.
+
+No Gram matrix of d columns is formed. A row starts with the columns most correlated with its target, is solved exactly there, and its residual is
+then compared with every column. With r = z - M a, in the ball ||a||_1 <= kappa the duality gap is
+
+    kappa max_j |m_j'r| - a'M'r,
+
+and with a penalty beta, for s = min(1, beta / max_j |m_j'r|), it is 1/2 ||r||^2 + beta ||a||_1 - (s z'r - s^2/2 ||r||^2). A row whose gap is
+above the tolerance takes in the columns with the largest correlations and is solved again; the objective never rises.
+
+Source: Tsai thesis (2024), (3.4), where a state may use all states before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numba import njit
+
+from implicit_models.sim.backends import chunks_of, default_workers, map_chunks
+from implicit_models.sim.budget_rows import (
+    EMPTY, INACCURATE, NOT_FINITE, OPTIMAL, SATURATED, Budget, refit, solve_position,
+)  # fmt: skip
+from implicit_models.sim.cholesky import OPTIONS
+from implicit_models.sim.chunk_store import content_key
+from implicit_models.sim.position_rows import BlockRows
+from implicit_models.sim.row_solver import solve_chunk
+from implicit_models.sim.rows import FEW, VIOLATION
+from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
+
+FIRST, MORE, MOST = 64, 64, 1024  # columns of a working set at first, added by a round, and at most
+FIELDS = ("gap", "fit", "fit_refit", "violation", "reason")
+
+
+def solve_working(
+    F: Float[np.ndarray, "d m"], Z: Float[np.ndarray, "P r m"], radius: Float[np.ndarray, "P r"], budget: Budget, *, ridge: float,
+    rtol: float, atol: float, cap: int | None, device: str = "cpu", backend: str = "threads", workers: int | None = None,
+    resume: Any = None, progress: bool | None = None,
+) -> BlockRows:  # fmt: skip
+    """Rows of a block over all rows of F; arguments and result as `position_rows.solve_block`, for one set of columns and a radius or a penalty.
+
+    Args: device: "cpu", where `backend` says how rows are shared out; or a torch device, which takes all of them in turn.
+    """
+    workers = workers or default_workers()
+    R = Z.shape[0] * Z.shape[1]
+    alone = device != "cpu" or backend == "serial"
+    size = R if alone and resume is None else max(1, -(-R // (4 * workers)))
+    arrays = {"F": F, "single": F.astype(np.float32), "Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
+    settings = (budget, float(ridge), rtol, atol, cap)
+    key = "" if resume is None else content_key(arrays, (settings, size, "working"))
+    found, run = map_chunks(
+        partial(solve_part, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap, device=device), chunks_of(0, R, size), arrays=arrays,
+        backend="serial" if alone else backend, workers=workers, resume=resume, key=key, progress=progress,
+    )  # fmt: skip
+    K = len(budget)
+    join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]  # noqa: E731
+    pointer = [np.concatenate([[0], np.cumsum(c)]) for c in join("count")]
+    whole = {name: np.concatenate([f[name] for f in found]) for name in FIELDS}
+    return BlockRows(pointer, join("column"), join("l1"), join("refit"), run=run, **whole)
+
+
+def solve_part(
+    arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None, device: str
+) -> dict[str, np.ndarray]:
+    """The rows chunk[0] .. chunk[1] - 1, in batches, at every value of the budget."""
+    F, Z, radius, K = arrays["F"], arrays["Z"], arrays["radius"], len(budget)
+    columns = HostColumns(F, arrays["single"]) if device == "cpu" else DeviceColumns(F, device)
+    n = chunk[1] - chunk[0]
+    whole: dict[str, np.ndarray] = {name: np.zeros((n, K)) for name in FIELDS[:-1]} | {"reason": np.full((n, K), EMPTY, np.int8)}
+    per: dict[str, list[np.ndarray]] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}
+    for at in range(0, n, columns.size):
+        part = slice(at, min(at + columns.size, n))
+        z, scale = Z[chunk[0] :][part], radius[chunk[0] :][part]
+        zz = np.einsum("bm,bm->b", z, z)
+        for t, value in enumerate(budget.values):
+            one = _solve_batch(columns, z, zz, scale, Budget(budget.kind, (value,)), len(F), ridge, rtol, atol, cap)
+            for name in FIELDS:
+                whole[name][part, t] = one[name]
+            for name in ("count", "column", "l1", "refit"):
+                per[f"{name}{t}"].append(one[name])
+    return whole | {name: np.concatenate(parts) for name, parts in per.items()}
+
+
+def _solve_batch(columns, z, zz, scale, budget: Budget, d: int, ridge: float, rtol: float, atol: float, cap: int | None) -> dict[str, np.ndarray]:
+    """One value of the budget for rows z (b, m)."""
+    b = len(z)
+    kept = {"gap": np.zeros(b), "fit": np.ones(b), "fit_refit": np.ones(b), "violation": np.zeros(b), "reason": np.full(b, EMPTY, np.int8)}
+    kept["reason"][~np.isfinite(zz)] = NOT_FINITE
+    entries: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))]  # row, column, l1, refit
+    todo = np.flatnonzero((zz > 0) & np.isfinite(zz))
+    k = min(d, FIRST)
+    W = columns.proposed(z[todo], k) if len(todo) and d else np.zeros((0, 0), np.int64)
+    while len(todo) and d:
+        G, c = columns.products(z[todo], W)
+        a, violation, reason = _restricted(G, c, zz[todo], z.shape[1], budget, scale[todo], rtol, atol, cap)
+        more = min(d, k + MORE)
+        seen = columns.scores(z[todo], W, a, more)
+        gap, value = _gap(budget, scale[todo], a, seen, z.shape[1], reason == SATURATED)
+        good = gap <= np.maximum(rtol * value, 0.5 * atol * zz[todo])
+        last = good | (k >= min(d, MOST))
+        row = todo[last]
+        again, explained = np.zeros((len(row), W.shape[1])), np.zeros(len(row))
+        refit_each(G[last], c[last], a[last], ridge, again, explained)
+        kept["reason"][row] = np.where(good, reason, INACCURATE)[last]
+        kept["gap"][row] = np.where(kept["reason"][row] == SATURATED, np.nan, gap[last] / (0.5 * zz[row]))
+        kept["violation"][row] = violation[last]
+        kept["fit"][row], kept["fit_refit"][row] = 1 - seen.square[last] / zz[row], explained / zz[row]
+        i, j = np.nonzero(a[last])
+        entries.append((row[i], W[last][i, j], a[last][i, j], again[i, j]))
+        on = ~last
+        W = joined(W[on], a[on], seen.best[on])
+        todo, k = todo[on], more
+    row, column, l1, refitted = (np.concatenate(parts) for parts in zip(*entries, strict=True))
+    order = np.lexsort((column, row))
+    found = {"column": column[order].astype(np.int32), "l1": l1[order], "refit": refitted[order]}
+    return kept | found | {"count": np.bincount(row, minlength=b)}
+
+
+@njit(**OPTIONS)
+def joined(W, a, best):
+    """Each row's support and the columns proposed, every one once, -1 behind."""
+    b, k = W.shape
+    out = np.full((b, best.shape[1] + (np.abs(a) > 0).sum(axis=1).max()), -1, np.int64) if b else np.full((0, 0), -1, np.int64)
+    for i in range(b):
+        n = best.shape[1]
+        out[i, :n] = best[i]
+        for j in range(k):
+            if a[i, j] != 0.0 and best[i, np.searchsorted(best[i], W[i, j]) % n] != W[i, j]:
+                out[i, n] = W[i, j]
+                n += 1
+    return out
+
+
+@njit(**OPTIONS)
+def refit_each(G, c, a, ridge, again, explained):
+    for i in range(len(c)):
+        explained[i] = refit(G[i], c[i], a[i], ridge, again[i])
+
+
+def _gap(budget: Budget, scale: np.ndarray, a: np.ndarray, seen: Scores, m: int, saturated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Duality gap and objective on all columns; of a saturated row, which is a point of the path before the budget, those of its own ball."""
+    norm = np.abs(a).sum(axis=1)
+    own = np.maximum(norm * seen.lead - seen.inner, 0.0), 0.5 * seen.square
+    if budget.kind == "lam":
+        beta = budget.values[0] * m
+        s = np.minimum(1.0, beta / np.maximum(seen.lead, 1e-300))
+        value = 0.5 * seen.square + beta * norm
+        found = value - np.maximum(s * seen.against - 0.5 * s * s * seen.square, 0.0), value
+    else:
+        kappa = budget.values[0] * scale  # without a ball, the least squares solution is in its own
+        found = np.where(np.isfinite(kappa), np.maximum(kappa * seen.lead - seen.inner, 0.0), own[0]), own[1]
+    return np.where(saturated, own[0], found[0]), np.where(saturated, own[1], found[1])
+
+
+def _restricted(G, c, zz, m: int, budget: Budget, scale, rtol: float, atol: float, cap: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients (b, k), relative violation and reason (b,) of rows on their own columns."""
+    b, k = c.shape
+    a, violation, reason = np.zeros((b, k)), np.zeros(b), np.full(b, -1, np.int64)
+    ball = budget.kind == "kappa"
+    kappas = budget.values[0] * scale if ball else np.full(b, np.inf)
+    unit = np.where(np.isfinite(kappas), kappas, 1.0)
+    gap, value = np.full(b, np.nan), np.zeros(b)
+    beta = np.full(b, 0.0 if ball else budget.values[0] * m)
+    solve_each(G, c, zz, kappas[:, None], beta, rtol, 0.5 * atol * zz, a, gap, value, violation)
+    violation /= unit
+    fits = ((gap <= rtol * value) | (gap <= 0.5 * atol * zz)) & (violation <= VIOLATION)
+    if cap is not None:
+        fits &= np.count_nonzero(a, axis=1) <= cap
+    reason[fits] = OPTIMAL
+    for i in np.flatnonzero(reason < 0):  # above the cap, or not certified by the path alone
+        A, _, over, why = solve_position(np.ascontiguousarray(G[i]), c[i : i + 1], zz[i : i + 1], m, budget, scale[i : i + 1], rtol=rtol, atol=atol, cap=cap)
+        a[i], violation[i], reason[i] = A[0, 0], over[0, 0] / unit[i], why[0, 0]
+    return a, violation, reason
+
+
+@njit(**OPTIONS)
+def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
+    """Rows on Gram matrices of their own: `row_solver.solve_chunk` of each."""
+    b, k = c.shape
+    multiplier, pieces, why = np.empty((1, 1)), np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
+    A, own_gap, own_value, over = np.empty((1, 1, k)), np.empty((1, 1)), np.empty((1, 1)), np.empty((1, 1))
+    for i in range(b):
+        A[:], own_gap[:], own_value[:], over[:], why[:] = 0.0, np.nan, 0.0, 0.0, -1
+        ball = np.full(k, kappas[i, 0] < np.inf)
+        solve_chunk(
+            G[i], c[i : i + 1], zz[i : i + 1], kappas[i : i + 1], beta[i : i + 1], ball, 0.0, rtol, slack[i : i + 1], FEW, k + 1, 20 * k + 1000,
+            A, multiplier, own_gap, own_value, over, pieces, why,
+        )  # fmt: skip
+        a[i], gap[i], value[i], violation[i] = A[0, 0], own_gap[0, 0], own_value[0, 0], over[0, 0]

@@ -1,0 +1,179 @@
+"""Rows on working sets: against the same problems with all Gram matrices, scikit-learn, and certificates made anew."""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Lasso
+from torch import nn
+
+from implicit_models.sim import working_columns, working_rows
+from implicit_models.sim.budget_rows import kappa, keep, lam
+from implicit_models.sim.position_rows import solve_block
+from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.working_columns import DeviceColumns, HostColumns, largest
+
+OPTIONS = {"ridge": 1e-3, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1, "progress": False}
+
+
+def problem(m=90, d=700, shape=(3, 5), seed=0, noise=1.0):
+    """Correlated columns of variance 1, targets that few of them make, a zero and a duplicate column, a row without a target."""
+    rng = np.random.default_rng(seed)
+    F = (rng.standard_normal((m, 20)) @ rng.standard_normal((20, d)) + rng.standard_normal((m, d))).T.copy()
+    F -= F.mean(1, keepdims=True)
+    F /= F.std(1, keepdims=True)
+    if d > 9:
+        F[5], F[7] = 0.0, F[8]
+    Z = noise * rng.standard_normal((*shape, m)) + (F[: min(d, 30)].sum(0) / 30)
+    Z -= Z.mean(2, keepdims=True)
+    Z /= Z.std(2, keepdims=True)
+    if shape[1] > 2:
+        Z[0, 2] = 0.0
+    return F, Z, np.exp(rng.uniform(-1, 1, shape))
+
+
+def dense(rows, t, d, kind="l1"):
+    out = np.zeros((len(rows.pointer[t]) - 1, d))
+    for i in range(len(out)):
+        at = slice(rows.pointer[t][i], rows.pointer[t][i + 1])
+        out[i, rows.column[t][at]] = getattr(rows, kind)[t][at]
+    return out
+
+
+def one_gram(F, Z, radius, budget, **options):
+    return solve_block(F, np.array([0, len(F)]), np.zeros((len(Z), 1), np.int64), Z, radius, budget, **{**OPTIONS, **options})
+
+
+@pytest.mark.parametrize("budget", [kappa(0.05, 0.5, 1.0, 3.0), lam(0.3, 0.1, 0.02, 0.004)], ids=lambda b: b.kind)
+@pytest.mark.parametrize("cap", [None, 6])
+def test_rows_are_those_of_the_whole_gram_matrix(budget, cap):
+    F, Z, radius = problem()
+    mine, whole = (f(F, Z, radius, budget, **{**OPTIONS, "cap": cap}) for f in (working_rows.solve_working, one_gram))
+    for t in range(len(budget)):
+        for kind in ("l1", "refit"):
+            np.testing.assert_allclose(dense(mine, t, len(F), kind), dense(whole, t, len(F), kind), atol=1e-9)
+        assert mine.status(t) == whole.status(t)
+    for name in ("fit", "fit_refit", "violation"):
+        np.testing.assert_allclose(getattr(mine, name), getattr(whole, name), atol=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.2, 0.05, 0.01])
+def test_penalised_rows_are_scikit_learns(value):
+    F, Z, radius = problem(d=300, shape=(1, 4), seed=3)
+    found = dense(working_rows.solve_working(F, Z, radius, lam(value), **OPTIONS), 0, len(F))
+    for a, z in zip(found, Z[0], strict=True):
+        if not z.any():
+            assert not a.any()
+            continue
+        theirs = Lasso(alpha=value, fit_intercept=False, tol=1e-14, max_iter=200_000).fit(F.T, z)
+        np.testing.assert_allclose(F.T @ a, F.T @ theirs.coef_, atol=1e-5)
+        assert np.abs(a).sum() == pytest.approx(np.abs(theirs.coef_).sum(), rel=1e-5)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 999), m=st.integers(2, 40), d=st.integers(1, 200), radius=st.floats(1e-3, 20))
+def test_every_certificate_holds(seed, m, d, radius):
+    F, Z, scale = problem(m, d, (1, 3), seed)
+    rows = working_rows.solve_working(F, Z, scale, kappa(radius), **OPTIONS)
+    for i, (a, z) in enumerate(zip(dense(rows, 0, d), Z[0], strict=True)):
+        r, ball = z - a @ F, radius * scale[0, i]
+        value, lead = 0.5 * r @ r, np.abs(F @ r).max()
+        gap = value - (z @ r - value - ball * lead)
+        assert np.abs(a).sum() <= ball * (1 + 1e-9)
+        if rows.reason[i, 0] == 0:
+            assert gap <= max(1e-9 * value, 0.5e-9 * z @ z) + 1e-12 * (z @ z)
+        assert rows.gap[i, 0] == pytest.approx(gap / max(0.5 * z @ z, 1e-300), abs=1e-9) or not z.any()
+    assert set(rows.status(0)) <= {"optimal", "empty"}
+
+
+def test_a_poor_first_proposal_is_mended(monkeypatch):
+    F, Z, radius = problem(seed=5)
+    whole = dense(one_gram(F, Z, radius, kappa(2.0)), 0, len(F))
+    monkeypatch.setattr(HostColumns, "proposed", lambda self, z, k: np.tile(np.arange(600, 600 + k), (len(z), 1)))
+    np.testing.assert_allclose(dense(working_rows.solve_working(F, Z, radius, kappa(2.0), **OPTIONS), 0, len(F)), whole, atol=1e-9)
+
+
+def test_a_set_that_may_not_grow_leaves_rows_inaccurate(monkeypatch):
+    F, Z, radius = problem(seed=5)
+    monkeypatch.setattr(working_rows, "FIRST", 4)
+    monkeypatch.setattr(working_rows, "MOST", 4)
+    rows = working_rows.solve_working(F, Z, radius, kappa(5.0), **OPTIONS)
+    assert rows.status(0) == {"inaccurate": 14, "empty": 1} and rows.gap.max() > 1e-6
+
+
+def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
+    F, Z, radius = problem(shape=(6, 5))
+    budget = kappa(0.3, 1.5)
+    alone = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
+    resumed = [working_rows.solve_working(F, Z, radius, budget, **{**OPTIONS, "backend": "threads", "workers": 2, "resume": tmp_path}) for _ in range(2)]
+    assert resumed[1].run.n_loaded == resumed[1].run.n_chunks > 1
+    monkeypatch.setattr(working_rows, "HostColumns", lambda X, single: DeviceColumns(X, "cpu"))
+    device = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
+    original = DeviceColumns.__init__
+
+    def narrow(self, X, device):
+        original(self, X, device)
+        self.size = 7
+
+    monkeypatch.setattr(DeviceColumns, "__init__", narrow)
+    batched = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
+    for other in (*resumed, device, batched):
+        for t in range(2):
+            np.testing.assert_allclose(dense(other, t, len(F)), dense(alone, t, len(F)), atol=1e-11)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no graphics card")
+def test_a_graphics_card_certifies_the_same_rows():
+    F, Z, radius = problem()
+    card, host = (working_rows.solve_working(F, Z, radius, kappa(0.3, 1.5), device=device, **OPTIONS) for device in ("cuda", "cpu"))
+    for t in range(2):
+        np.testing.assert_allclose(dense(card, t, len(F)), dense(host, t, len(F)), atol=1e-9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 999), d=st.integers(1, 50), data=st.data())
+def test_the_largest_entries_of_rows(seed, d, data):
+    k = data.draw(st.integers(1, d))
+    S = np.random.default_rng(seed).integers(-9, 10, (4, d)) + 0.01 * np.random.default_rng(seed + 1).standard_normal((4, d))
+    np.testing.assert_array_equal(largest(S, k), np.sort(np.argsort(-np.abs(S), axis=1)[:, :k], axis=1))
+
+
+def test_one_row_that_is_not_finite_leaves_the_others():
+    F, Z, radius = problem()
+    clean = working_rows.solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
+    Z = Z.copy()
+    Z[1, 1, 3] = np.nan
+    rows = working_rows.solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
+    assert rows.status(0) == {"optimal": 13, "not_finite": 1, "empty": 1} and rows.reason[6, 0] == 3
+    others = np.arange(15) != 6
+    np.testing.assert_array_equal(dense(rows, 0, len(F))[others], dense(clean, 0, len(F))[others])
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 9), nn.ReLU(), nn.Linear(9, 3)
+    ).eval()  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
+def test_everything_before_in_every_scale(scale, monkeypatch):
+    """The same models as with the Gram matrix of everything before."""
+    u = torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1))
+    options = {"budget": kappa(0.5), "scale": scale, "support": "before", "states": "teacher", "refit": False, "head": False, "progress": False}
+    mine = sparsify(network().double(), u.double(), **options)
+    monkeypatch.setattr(importlib.import_module("implicit_models.sim.sparsify")._Setup, "working", False)
+    whole = sparsify(network().double(), u.double(), **options)
+    assert mine.report.row_entries == whole.report.row_entries
+    torch.testing.assert_close(mine(u.double()), whole(u.double()), atol=1e-7, rtol=1e-6)
+
+
+def test_a_device_is_for_working_sets():
+    u = torch.randn(20, 2, 6, 6)
+    for options in ({"budget": kappa(1.0)}, {"budget": keep(0.5), "support": "before"}):
+        with pytest.raises(ValueError, match="device 'cuda' is for support='before' with kappa"):
+            sparsify(network(), u, device="cuda", **options)
+    assert working_columns.DeviceColumns(np.ones((3, 2)), "cpu").size > 0

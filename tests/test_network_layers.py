@@ -134,6 +134,17 @@ def test_entries_of_grouped_convolutions(groups, residual):
     assert layers.entries(1) == int((J != 0).sum())
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_entries_of_an_activation_behind_flatten(groups):
+    torch.manual_seed(3)
+    parts = nn.Conv2d(2, 4, 2), nn.ReLU(), nn.Conv2d(4, 6, 3, padding=1, groups=groups), nn.Flatten(), nn.BatchNorm1d(54), nn.Tanh(), nn.Linear(54, 5), nn.ReLU()
+    layers = read_layers(nn.Sequential(*parts, nn.Linear(5, 2)).double().eval(), (2, 4, 4))
+    for block in (1, 2):
+        _, _, J = jacobian_pattern(layers, block, block - 1)
+        assert layers.entries(block) == int((J != 0).sum())
+    assert layers.entries(1) < 54 * 36
+
+
 class Grouped(nn.Module):
     def __init__(self, groups):
         super().__init__()

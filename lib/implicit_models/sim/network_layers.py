@@ -43,6 +43,7 @@ class Block:
 
     node: in the traced graph. shape: (C, *S) of a sample, or (F,). sources: block (INPUT for the input) -> (P, k) positions read, -1 for none.
     channel: block -> (C, g) the channels that each of ours reads there, -1 for none, or None where the network mixes all of them.
+    entries: block -> entries of the network's own rows there, what is read inside the image, one channel or all of them.
     """
 
     node: str
@@ -50,6 +51,7 @@ class Block:
     shape: tuple[int, ...]
     sources: Mapping[int, np.ndarray]
     channel: Mapping[int, np.ndarray | None]
+    entries: Mapping[int, int]
 
     @property
     def channels(self) -> int:
@@ -87,12 +89,8 @@ class NetworkLayers:
         return self.input_shape if block == INPUT else self.blocks[block].shape
 
     def entries(self, block: int) -> int:
-        """Entries of the network's own rows of a block: what is read inside the image, one channel or all of them."""
-        b, total = self.blocks[block], 0
-        for source, index in b.sources.items():
-            channel, inside = b.channel[source], int((index >= 0).sum())
-            total += inside * (b.channels * self.shape_of(source)[0] if channel is None else int((channel >= 0).sum()))
-        return total
+        """Entries of the network's own rows of a block."""
+        return sum(self.blocks[block].entries.values())
 
     def kernel_weights(self, block: int) -> int:
         """Weights of the convolutions and linear layers between a block and those that it reads."""
@@ -228,7 +226,9 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
             try:
                 if name is not None or isinstance(module, MAXIMA):
                     before = first_operand(args, kwargs) if name is not None else pooled(module, first_operand(args, kwargs))
-                    blocks.append(Block(node.name, name or "max_pool", shapes[node.name], before.reads, before.channel))
+                    channels = {k: (input_shape if k == INPUT else blocks[k].shape)[0] for k in before.reads}
+                    entries = {k: before.entries(k, c) for k, c in channels.items()}
+                    blocks.append(Block(node.name, name or "max_pool", shapes[node.name], before.reads, before.channel, entries))
                     values[node.name] = Reach.of_block(len(blocks) - 1, shapes[node.name])
                 else:
                     values[node.name] = reach_of(module, getattr(node.target, "__name__", node.target), args, kwargs, shapes.get(node.name))

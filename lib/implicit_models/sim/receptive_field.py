@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,22 @@ NOT_READ = "it is not read: see the modules that read_layers names"
 
 @dataclass(frozen=True)
 class Reach:
-    """What a value of the trace reads: its shape (C, *S) or (F,), block -> (P, k) positions, and block -> its channels (see `Block`)."""
+    """What a value of the trace reads: its shape (C, *S) or (F,), block -> (P, k) positions, and block -> its channels (see `Block`).
+
+    flat: of a value that was flattened, what it read before, since a flat value has one position that reads all.
+    """
 
     shape: tuple[int, ...]
     reads: Mapping[int, np.ndarray]
     channel: Mapping[int, np.ndarray | None]
+    flat: Reach | None = None
+
+    def entries(self, block: int, channels: int) -> int:
+        """Pairs of an entry of the value and an entry of a block, of so many channels, that it reads."""
+        if self.flat is not None:
+            return self.flat.entries(block, channels)
+        channel, inside = self.channel[block], int((self.reads[block] >= 0).sum())
+        return inside * (self.shape[0] * channels if channel is None else int((channel >= 0).sum()))
 
     @classmethod
     def of_block(cls, block: int, shape: tuple[int, ...]) -> Reach:
@@ -124,7 +135,7 @@ def _linear(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
 def _flat(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
     if len(shape) != 1:
         raise TypeError(NOT_READ)
-    return _whole(reach, shape) if len(reach.shape) > 1 else reach
+    return replace(_whole(reach, shape), flat=reach) if len(reach.shape) > 1 else reach
 
 
 def _normalisation(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
@@ -158,6 +169,8 @@ def _sum(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reac
     if len(reaches) == 1:  # with a constant
         return reaches[0]
     a, b = reaches
+    if a.flat is not None or b.flat is not None:
+        raise TypeError("values are added that were flattened: add them before")
     if a.shape[1:] != b.shape[1:]:
         raise TypeError(f"values of shapes {a.shape} and {b.shape} are added: only equal positions are read")
     joined = {k: _distinct(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
@@ -249,4 +262,4 @@ def reach_of(module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[s
     positions, channels = math.prod(shape[1:]), {len(c) for c in found.channel.values() if c is not None}
     if any(len(reads) != positions for reads in found.reads.values()) or not channels <= {shape[0]}:
         raise TypeError(f"it makes a value of shape {shape} of positions or channels in another number: only equal ones are read")
-    return Reach(shape, found.reads, found.channel)
+    return Reach(shape, found.reads, found.channel, found.flat)

@@ -300,6 +300,18 @@ def check_resnet20_cifar(values, curves):
     assert set(curves) >= {"maps", "table", "dense", "figure_4_5", "figure_4_6"} and len(curves["maps"]) == 12
 
 
+def check_tutorial_sparsify(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert values["parameters"] == 7642 and values["m"] == 300 and values["largest_gap"] < 1e-8
+    # fewer multiplications, more numbers unless kernels are shared; the untouched network is sparse in the papers' count already
+    assert values["sparsity"] > 50 and values["numbers_sparsity"] < 0 < values["shared_numbers_sparsity"] and 99 < values["own_full_sparsity"] < values["full_sparsity"]
+    rates = {name: numbers(values[f"{name}_accuracy"])[0] for name in ("l1", "refit", "student", "head", "shared")}
+    assert rates["l1"] < rates["refit"] < rates["head"] and numbers(values["keep_0.1_head"])[0] > numbers(values["keep_0.1_magnitude_retrained"])[0]
+    assert values["loaded_is_the_same"] is True and values["parameters_trained_as_it_comes"] == 0 < values["fine_tuned_parameters"]
+    assert values["bytes_ratio"] > 5 and set(curves) >= {"keep/head", "keep/magnitude"}
+
+
 def check_wellposedness(values, curves):
     assert values["triangular_criterion_errors"] == values["block_upper"] == values["composition_cascade"] == [0]
     assert values["share_states"] == 3 and len(curves["shares"]["PF"]) == len(values["share_scales"])
@@ -442,6 +454,7 @@ SMOKE = {
     "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
     "ch4_attacks": ([("seeds", "[7]"), ("datasets", '["fashion_mnist"]'), ("shares", "[1.0, 10.0]"), ("eps", "[0.032]"), ("counts", "[15]")], check_attacks),
     "ch4_resnet20_cifar": ([("seeds", "[7]"), ("shares", "[1.0, 10.0]"), ("eps", "[0.004]"), ("n_test", "80")], check_resnet20_cifar),
+    "tutorial_sparsify": ([("seeds", "[7]"), ("budget", "kappa(1.0)"), ("m", "300")], check_tutorial_sparsify),
     "ch2_wellposedness": ([("seeds", "[7]"), ("count", "20"), ("n", "3")], check_wellposedness),
     "ch2_networks": ([("seeds", "[7]"), ("count", "5"), ("image_size", "12")], check_networks),
     "ch5_feedback": ([("seeds", "[7]"), ("epochs_scale", "0.4"), ("far", "10.0")], check_feedback),

@@ -24,7 +24,7 @@ from reproduction.training import train
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {"seeds": (0,), "n_train": 5000, "n_test": 1000, "epochs": 2, "m": 500, "shares": (0.1, 0.4), "retrain": 10, "samples": (150, 500), "fine_tune": 3},
     "full": {
-        "seeds": (0, 1, 2), "n_train": 10_000, "n_test": 10_000, "epochs": 5, "m": 1000, "shares": (0.03, 0.1, 0.25, 0.5), "retrain": 10,
+        "seeds": (0, 1, 2), "n_train": 10_000, "n_test": 5000, "epochs": 5, "m": 1000, "shares": (0.03, 0.1, 0.25, 0.5), "retrain": 10,
         "samples": (100, 200, 500, 1000, 2000), "fine_tune": 10,
     },
 }  # fmt: skip

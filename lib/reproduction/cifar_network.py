@@ -27,7 +27,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "seeds": (0,), "n_test": 150, "maps": 10, "greedy": 12, "dense": 12, "steps": 5, "certified": 4, "halvings": 10, "image_size": 4, "pictured": 40,
     },
     "full": {
-        "seeds": (0, 1, 2), "n_test": 2000, "maps": 200, "greedy": 300, "dense": 200, "steps": 10, "certified": 60, "halvings": 20, "image_size": 8, "pictured": 200,
+        "seeds": (0, 1, 2), "n_test": 2000, "maps": 200, "greedy": 200, "dense": 120, "steps": 10, "certified": 60, "halvings": 20, "image_size": 8, "pictured": 200,
     },
 }  # fmt: skip
 

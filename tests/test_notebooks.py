@@ -283,6 +283,35 @@ def check_attacks(values, curves):
     assert values["figure_4_5_samples"] > 0 and values["figure_4_7_samples"] == 0 and set(curves) >= {"table/fashion_mnist", "examples/figure_4_5/fashion_mnist"}
 
 
+def check_resnet20_cifar(values, curves):
+    if not values:  # without the trained weights and CIFAR-10 a stand-in publishes nothing
+        return
+    assert numbers(values["shares"]) == [1.0, 10.0] and numbers(values["eps"]) == [0.004] and values["images"] == 80
+    assert values["size_states"] == 188_416 and values["size_entries"] == 37_036_736 and values["column_error"] < 1e-12 and values["exact_error"] < 1e-12
+    # a bound that holds and is of no use; one map whatever the class and the weights; regions linked to no class
+    assert values["moved_violations"] == 0 and values["moved_largest"] < 1e-15 and values["radius_sensitivity_largest"] < values["radius_interval_largest"] < 1e-9
+    assert numbers(values["map_rows_least"])[0] > 0.99999 and numbers(values["map_first_with_untrained"])[0] > 0.95 < numbers(values["map_first_with_shuffled"])[0]
+    assert numbers(values["map_gradients_least"])[0] < 0.95
+    # inputs at random do more harm than the row of S, a disc in the middle nearly as much
+    rates = {name: numbers(values[f"replace_{name}_10"])[0] for name in ("sensitivity", "gradient", "random", "disc", "patch")}
+    assert rates["random"] > rates["sensitivity"] > rates["patch"] and abs(rates["disc"] - rates["sensitivity"]) < 25
+    assert values["pixels_reached_random_10"][0] > values["pixels_reached_sensitivity_10"][0]
+    assert numbers(values["dense_pgd_0.004"])[0] > numbers(values["dense_random_0.004"])[0] and values["figure_4_6_samples"] >= 0
+    assert set(curves) >= {"maps", "table", "dense", "figure_4_5", "figure_4_6"} and len(curves["maps"]) == 12
+
+
+def check_tutorial_sparsify(values, curves):
+    if not values:  # the digits publish nothing
+        return
+    assert values["parameters"] == 7642 and values["m"] == 300 and values["largest_gap"] < 1e-8
+    # fewer multiplications, more numbers unless kernels are shared; the untouched network is sparse in the papers' count already
+    assert values["sparsity"] > 50 and values["numbers_sparsity"] < 0 < values["shared_numbers_sparsity"] and 99 < values["own_full_sparsity"] < values["full_sparsity"]
+    rates = {name: numbers(values[f"{name}_accuracy"])[0] for name in ("l1", "refit", "student", "head", "shared")}
+    assert rates["l1"] < rates["refit"] < rates["head"] and numbers(values["keep_0.1_head"])[0] > numbers(values["keep_0.1_magnitude_retrained"])[0]
+    assert values["loaded_is_the_same"] is True and values["parameters_trained_as_it_comes"] == 0 < values["fine_tuned_parameters"]
+    assert values["bytes_ratio"] > 5 and set(curves) >= {"keep/head", "keep/magnitude"}
+
+
 def check_wellposedness(values, curves):
     assert values["triangular_criterion_errors"] == values["block_upper"] == values["composition_cascade"] == [0]
     assert values["share_states"] == 3 and len(curves["shares"]["PF"]) == len(values["share_scales"])
@@ -424,6 +453,8 @@ SMOKE = {
     "ch4_robust_training": ([("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")], check_robust_training),
     "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
     "ch4_attacks": ([("seeds", "[7]"), ("datasets", '["fashion_mnist"]'), ("shares", "[1.0, 10.0]"), ("eps", "[0.032]"), ("counts", "[15]")], check_attacks),
+    "ch4_resnet20_cifar": ([("seeds", "[7]"), ("shares", "[1.0, 10.0]"), ("eps", "[0.004]"), ("n_test", "80")], check_resnet20_cifar),
+    "tutorial_sparsify": ([("seeds", "[7]"), ("budget", "kappa(1.0)"), ("m", "300")], check_tutorial_sparsify),
     "ch2_wellposedness": ([("seeds", "[7]"), ("count", "20"), ("n", "3")], check_wellposedness),
     "ch2_networks": ([("seeds", "[7]"), ("count", "5"), ("image_size", "12")], check_networks),
     "ch5_feedback": ([("seeds", "[7]"), ("epochs_scale", "0.4"), ("far", "10.0")], check_feedback),

@@ -58,3 +58,13 @@ def test_classifiers_reach_their_bar(fashion):
     assert min(numbers(fashion["accuracy_implicit"])) >= 0.86
     assert median(numbers(fashion["accuracy_implicit"])) > median(numbers(fashion["accuracy_linear"]))
     assert fashion["all_converged"] is True
+
+
+def test_sparse_rows_against_a_pruned_network():
+    """Tutorial: ahead of a retrained network where rows are sparse, level at half of the columns; few samples do."""
+    values = load(RESULTS / "tutorial_sparsify.json")["values"]
+    middle = {key: median(numbers(value)) for key, value in values.items() if not isinstance(value, (str, bool))}
+    assert min(numbers(values["keep_0.1_head"])) > max(numbers(values["keep_0.1_magnitude_retrained"])) > middle["keep_0.1_magnitude"] + 30
+    half = [middle[f"keep_0.5_{name}"] for name in ("l1", "refit", "student", "head", "shared", "magnitude_retrained")]
+    assert middle["accuracy"] - min(half) < 2 < middle["accuracy"] - middle["keep_0.5_magnitude"]
+    assert middle["samples_100"] > middle["samples_1000"] - 5 and middle["numbers_sparsity"] < 0 and middle["cpu_ms_sparse"] > middle["cpu_ms_network"]

@@ -428,6 +428,26 @@ def check_earthquake(values, curves):
     assert set(curves) >= {"mse/papers/implicit", "depth_km/papers/eikonet", "mse/anchor/linear"}
 
 
+def check_resnet(values, curves):
+    if not values:  # the stand-in publishes nothing
+        return
+    assert numbers(values["network_accuracy"]) == pytest.approx([91.05]) and values["classes"] == 10 and values["count_kernel_weights"] == 267_696
+    # larger balls hold more entries, and the sweep of row entries is within a point of the thesis' column at its smallest radii
+    assert values["sparsity_falls"] is True and "std_l1_rows_k0p99" not in values
+    assert numbers(values["std_l1_rows_k0p01"])[0] == pytest.approx(98.4, abs=0.3) and numbers(values["std_l1_kernels_k0p1"])[0] < numbers(values["std_l1_rows_k0p1"])[0]
+    assert numbers(values["largest_gap"])[0] <= 1e-8 and values["uncertified"] == values["penalised_failed"] == 0
+    # a weight of .3 keeps .3 of the weights of each convolution; least squares on them repairs what pruning breaks
+    assert numbers(values["magnitude_kernels_0p3"])[0] == pytest.approx(70, abs=0.5)
+    assert numbers(values["magnitude_refit_accuracy_0p3"])[0] > numbers(values["magnitude_accuracy_0p3"])[0]
+    assert numbers(values["magnitude_refit_accuracy_0p3"])[0] > numbers(values["random_refit_accuracy_0p3"])[0]
+    # with knee 1 the perspective is l1, with a small one it is not
+    assert numbers(values["perspective_against_l1"])[0] <= 1 and set(curves) >= {"penalty/l1", "penalty/perspective_small", "frontier", "matching"}
+    assert len(curves["penalty/l1"][0]["kernels"]) == 1 and curves["penalty/perspective_small"][0]["kernels"] != curves["penalty/perspective"][0]["kernels"]
+    assert numbers(values["solves_k0p5"]) == numbers(values["warm_solves_k0p5"]) and numbers(values["limit_k0p5"]) == [5]
+    assert numbers(values["match_student_own_median"])[0] > numbers(values["match_l1_own_median"])[0]
+    assert curves["data"]["images"]["kernels"] == [20, 30, 40] and numbers(values["table32_difference"])[0] < 1e-9
+
+
 SMOKE = {
     "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
     "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
@@ -437,6 +457,9 @@ SMOKE = {
     "ch3_scaling": (
         [("seeds", "[7]"), ("rows", "[8, 20]"), ("workers", "1"), ("backends", '["serial", "threads", "processes"]')],
         check_scaling,
+    ),
+    "ch3_resnet20_cifar": (
+        [("seeds", "[7]"), ("m", "90"), ("kernel_m", "30"), ("kappas", "[0.01, 0.1]"), ("shares", "[0.3]"), ("weights", "[0.05]"), ("knee", "0.05")], check_resnet
     ),
     "ch3_newsgroups": (
         [("seeds", "[7]"), ("kappas", "[0.01, 0.5]"), ("shares", "[0.2, 1.0]"), ("corpus", "topics")], check_newsgroups

@@ -2,6 +2,7 @@
 
 from statistics import median
 
+import numpy as np
 import pytest
 
 from reproduction.results import RESULTS, load, numbers
@@ -68,3 +69,21 @@ def test_sparse_rows_against_a_pruned_network():
     half = [middle[f"keep_0.5_{name}"] for name in ("l1", "refit", "student", "head", "shared", "magnitude_retrained")]
     assert middle["accuracy"] - min(half) < 2 < middle["accuracy"] - middle["keep_0.5_magnitude"]
     assert middle["samples_100"] > middle["samples_1000"] - 5 and middle["numbers_sparsity"] < 0 and middle["cpu_ms_sparse"] > middle["cpu_ms_network"]
+
+
+def test_rows_of_s_of_the_residual_network():
+    """One map whatever the class and the weights; the gradient leads in every row, inputs at random from a tenth on; no certificate of use."""
+    values = load(RESULTS / "ch4_resnet20_cifar.json")["values"]
+    assert min(numbers(values["map_rows_least"])) > 0.99999 and min(numbers(values["map_first_with_untrained"]) + numbers(values["map_first_with_shuffled"])) > 0.95
+    assert max(numbers(values["pixels_top_loss"])) < min(numbers(values["pixels_random_loss"])) and values["moved_largest"] < 1e-15
+    for protocol in ("replace", "small", "sign"):
+        assert values[f"{protocol}_rows_S_leads_gradient"] == 0
+        assert all(max(numbers(values[f"{protocol}_S_less_random_{share}"])) < -10 for share in (10, 20, 30))
+        assert all(np.all(np.diff([median(numbers(values[f"{protocol}_{column}_{share}"])) for share in (0.1, 1, 10, 20, 30)]) > 0) for column in ("sensitivity", "gradient"))
+    # the printed columns: that of S by S, that of the gradient by the S of random weights
+    assert values["distance_small_sensitivity"] < 4 and values["distance_replace_sensitivity"] < 4 and values["distance_gradient_from_untrained"] < 2
+    assert min(values["distance_small_gradient"], values["distance_replace_gradient"]) > 10
+    assert values["radius_sensitivity_largest"] < values["radius_interval_largest"] < 1e-12
+    # the objective needs a large radius, the margin does not
+    assert median(numbers(values["dense_discrepancy_0.004"])) < 30 < median(numbers(values["dense_linearised_0.004"]))
+    assert median(numbers(values["dense_discrepancy_0.016"])) > 60 and values["matrix_cpu_seconds"] < 0.3 and values["matrix_memory_mb"] < 1000

@@ -87,3 +87,50 @@ def test_rows_of_s_of_the_residual_network():
     # the objective needs a large radius, the margin does not
     assert median(numbers(values["dense_discrepancy_0.004"])) < 30 < median(numbers(values["dense_linearised_0.004"]))
     assert median(numbers(values["dense_discrepancy_0.016"])) > 60 and values["matrix_cpu_seconds"] < 0.3 and values["matrix_memory_mb"] < 1000
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return load(RESULTS / "ch3_resnet20_cifar.json")["values"]
+
+
+def middle(values, key):
+    return median(numbers(values[key]))
+
+
+def test_resnet_sparsity_reproduces_and_accuracy_does_not(resnet):
+    """In deviations the sparsities are near the printed ones and every literal model is at chance; the uniform scale ends at the network."""
+    from reproduction.resnet_tables import published_row
+
+    for kappa, key in ((0.005, "0p005"), (0.01, "0p01"), (0.05, "0p05"), (0.1, "0p1"), (0.5, "0p5"), (0.99, "0p99")):
+        assert abs(middle(resnet, f"std_l1_rows_k{key}") - published_row(kappa)["sparsity, %"]) < 5
+        assert max(numbers(resnet[f"std_l1_accuracy_k{key}"])) < 15
+    assert middle(resnet, "network_radius_std") > 3 * 0.99
+    assert resnet["uniform_rises"] is True and middle(resnet, "uniform_l1_drop_k0p99") < 1 and middle(resnet, "uniform_l1_rows_k0p99") < 5
+    assert resnet["uncertified"] == 0 and resnet["network_accuracy"] == pytest.approx(91.05)
+
+
+def test_resnet_matching_is_not_running(resnet):
+    assert resnet["match_l1_forced_median"] > 0.4 and resnet["match_l1_own_median"] < 0.2
+    assert resnet["match_student_own_median"] > 0.6
+
+
+def test_resnet_controls_have_the_same_repairs(resnet):
+    """Magnitudes with least squares on own states hold against the path down to a tenth of the weights, not below; random supports do not."""
+    for share in ("0p1", "0p2", "0p3", "0p5"):
+        assert middle(resnet, f"magnitude_refit_accuracy_{share}") > middle(resnet, f"path_kernels_accuracy_{share}") - 2, share
+    assert middle(resnet, "path_kernels_accuracy_0p05") > middle(resnet, "magnitude_refit_accuracy_0p05") + 5
+    for share in ("0p1", "0p2"):
+        assert middle(resnet, f"random_refit_accuracy_{share}") < middle(resnet, f"magnitude_refit_accuracy_{share}") - 20
+        assert middle(resnet, f"magnitude_accuracy_{share}") < middle(resnet, f"magnitude_refit_accuracy_{share}") - 20
+
+
+def test_resnet_penalties_need_the_repairs(resnet):
+    """The literal fits lose far more than those refitted on the model's own states; at knee 1 the perspective is l1."""
+    assert middle(resnet, "drop_perspective_1") > 10 * middle(resnet, "drop_perspective_student_1")
+    assert min(numbers(resnet["one_point_perspective_student"])) > max(numbers(resnet["one_point_perspective"]))
+    assert middle(resnet, "perspective_against_l1") < 0.5 and resnet["penalty_decades_uniform"] > 30
+
+
+def test_resnet_kernels_need_few_images(resnet):
+    assert middle(resnet, "plateau_kernels") < 2 and middle(resnet, "all_images") == 20

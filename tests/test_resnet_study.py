@@ -217,7 +217,7 @@ def test_plateau_and_readings():
     assert resnet_study.plateau([1, 2, 3, 4], [89.2, 89.5, 90.9, 90]) == 1
     points = [{"kernels": 80.0, "accuracy": 60.0}, {"kernels": 20.0, "accuracy": 90.0}, {"kernels": 50.0, "accuracy": 88.0}]
     assert resnet_tables.drop_at(points, 91.0, 65.0) == pytest.approx(17.0)
-    assert np.isnan(resnet_tables.drop_at(points, 91.0, 10.0))
+    assert np.isnan(resnet_tables.drop_at(points, 91.0, 19.4)) and resnet_tables.drop_at(points, 91.0, 19.6) == pytest.approx(1.0)
     assert kernel_study.reached(points, 90.0, 2.0) == 50 and kernel_study.reached(points, 95.0, 2.0) == -np.inf
     assert resnet_tables.monotone([[1, 2], [3, 4]], 1) and not resnet_tables.monotone([[1, 2], [3, 4], [2, 9], [1, 1]], 1)
     assert resnet_tables.key_of(0.005) == "0p005" and resnet_tables.published_row(2.0) == {}

@@ -128,6 +128,7 @@ def test_resnet_controls_have_the_same_repairs(resnet):
 def test_resnet_penalties_need_the_repairs(resnet):
     """The literal fits lose far more than those refitted on the model's own states; at knee 1 the perspective is l1."""
     assert middle(resnet, "drop_perspective_1") > 10 * middle(resnet, "drop_perspective_student_1")
+    assert middle(resnet, "drop_perspective_2") > middle(resnet, "drop_perspective_student_2")
     assert min(numbers(resnet["one_point_perspective_student"])) > max(numbers(resnet["one_point_perspective"]))
     assert middle(resnet, "perspective_against_l1") < 0.5 and resnet["penalty_decades_uniform"] > 30
 

@@ -105,7 +105,7 @@ def against_images(images: Mapping[str, Sequence[float]], curves: Mapping[str, S
     axes.set(xlabel="images of the fit", ylabel="test accuracy (%)", xscale="log", ylim=(0, None), title=title)
     axes.title.set_fontsize("medium")
     ticks = sorted({value for each in images.values() for value in each})
-    axes.set_xticks(ticks, [f"{value:g}" for value in ticks], rotation=45)
+    axes.set_xticks(ticks, [f"{value:g}" for value in ticks], fontsize="small")
     axes.minorticks_off()
     legend_below(axes)
     return figure

@@ -31,7 +31,7 @@ def table_31(results: Results, kappas: Sequence[float], scales: Mapping[str, Seq
     import pandas as pd
 
     values, rows = results.values, {}
-    show = lambda key: summary(values[key], 4) if key in values else ""  # noqa: E731
+    show = lambda key, digits=4: summary(values[key], digits) if key in values else ""  # noqa: E731
     for kappa in kappas:
         known, k = published_row(kappa), key_of(kappa)
         rows[f"κ = {kappa:g}"] = {
@@ -39,7 +39,7 @@ def table_31(results: Results, kappas: Sequence[float], scales: Mapping[str, Seq
             "refit, head": show(f"std_refit_head_k{k}"), "own states": show(f"student_kappa_{k}_head"),
             **{f"literal, {name}": show(f"{name}_l1_accuracy_k{k}") for name in scales},
             "thesis, sparsity": str(known.get("sparsity, %", "")), "entries of rows": show(f"std_l1_rows_k{k}"), "kernel weights": show(f"std_l1_kernels_k{k}"),
-            "full [A B]": show(f"std_l1_full_k{k}"), **{f"entries, {name}": show(f"{name}_l1_rows_k{k}") for name in scales},
+            "full [A B]": show(f"std_l1_full_k{k}", 6), **{f"entries, {name}": show(f"{name}_l1_rows_k{k}") for name in scales},
         }  # fmt: skip
     return pd.DataFrame(rows).T
 
@@ -51,7 +51,7 @@ def sweep_rows(points: Mapping[str, Sequence[Mapping[str, float]]]):
     return pd.DataFrame({
         name: {
             "accuracy, %": summary([p["accuracy"] for p in seeds], 4), "new head, %": summary([p["head"] for p in seeds], 4),
-            "sparsity of row entries, %": summary([p["rows"] for p in seeds]), "of kernel weights, %": summary([p["kernels"] for p in seeds]),
+            "sparsity of row entries, %": summary([p["rows"] for p in seeds]), "of kernel weights, %": summary([p["kernels"] for p in seeds], 4),
             "of the full [A B], %": summary([p["full"] for p in seeds], 5), "numbers stored": f"{np.median([p['numbers'] for p in seeds]):,.0f}",
         } for name, seeds in points.items()
     }).T  # fmt: skip
@@ -63,10 +63,10 @@ def curve_of(points: Sequence[Mapping[str, float]], accuracy: str = "head") -> d
 
 
 def drop_at(points: Sequence[Mapping[str, float]], base: float, sparsity: float, key: str = "accuracy") -> float:
-    """Loss of accuracy at a sparsity of kernels, between the neighbouring points of a sweep; NaN beyond its ends."""
+    """Loss of accuracy at a sparsity of kernels, between the neighbouring points of a sweep; NaN more than half a point beyond its ends."""
     order = np.argsort([p["kernels"] for p in points])
     x, y = (np.array([points[i][name] for i in order]) for name in ("kernels", key))
-    return float("nan") if not x[0] <= sparsity <= x[-1] else base - float(np.interp(sparsity, x, y))
+    return float("nan") if not x[0] - 0.5 <= sparsity <= x[-1] + 0.5 else base - float(np.interp(sparsity, x, y))
 
 
 def table_1(results: Results, drops: Mapping[str, Sequence[Mapping[str, Any]]]):

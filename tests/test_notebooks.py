@@ -149,7 +149,7 @@ def check_elimination(values, curves):
     assert values["dual_difference"] < 1e-5 and values["exactly_k"] is True
     assert values["rule_wrong_1e-08"] >= values["rule_wrong_0.0001"]
     assert numbers(values["refit_time_theorem_95"])[0] < 1
-    # earthquakes: the printed counts, a constant that is no better than the best one, and random removal that loses the fit
+    # earthquakes: the printed counts, a constant that is no better than the best one, and a record of every removal
     assert values["quake_kappa"] == 0.9 and values["quake_sources_stated"] == 4 * 695 and values["quake_wrong"] == 0
     assert values["quake_features_of_the_stated_net"] == 718 and values["quake_features_of_one_ten_times_wider"] == 4750
     assert numbers(values["quake_constant"])[0] >= numbers(values["quake_variance"])[0]
@@ -423,7 +423,7 @@ def check_earthquake(values, curves):
     assert values["turned_relative"] < 1e-6 and numbers(values["unbroken_papers_linear_9"])[0] < 80 < numbers(values["unbroken_papers_linear_0"])[0]
     near, far = numbers(values["mse_anchor_linear_0"])[0], numbers(values["mse_anchor_linear_9"])[0]
     assert far == pytest.approx(near, rel=0.25) and numbers(values["mse_papers_linear_9"])[0] > 1.5 * far
-    # Geiger's method is exact without noise on most events, and the loss of its answers is that of nearly right ones
+    # Geiger's method is exact without noise on most events, and some kilometres off with it
     assert numbers(values["located_km_median_geiger_0_0"])[0] < 0.5 < 2 < numbers(values["located_km_median_geiger_0.4_0"])[0]
     assert set(curves) >= {"mse/papers/implicit", "depth_km/papers/eikonet", "mse/anchor/linear"}
 

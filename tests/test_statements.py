@@ -135,3 +135,38 @@ def test_resnet_penalties_need_the_repairs(resnet):
 
 def test_resnet_kernels_need_few_images(resnet):
     assert middle(resnet, "plateau_kernels") < 2 and middle(resnet, "all_images") == 20
+
+
+def test_extrapolation_of_earthquakes():
+    """Relative longitudes: flat, no gain, the same two labels in which the implicit model leads; within 90 degrees all four; the lead away from the jump."""
+    full = load(RESULTS / "ch5_earthquake.json")
+    values, curves = full["values"], full["curves"]
+
+    def gain(score, setting):
+        pair = (np.array(curves[f"{score}/{setting}/{model}"], dtype=float) for model in ("eikonet", "implicit"))
+        return np.subtract(*pair)
+
+    for model in ("eikonet", "implicit", "linear"):
+        error = np.array(curves[f"mse/anchor/{model}"], dtype=float)
+        assert np.ptp(error, axis=1).max() < 0.1 * error.min()
+    assert gain("mse", "anchor").max() < 0
+    for label, sign in (("longitude", 1), ("latitude", 1), ("depth", -1), ("time", -1)):
+        assert (sign * gain(f"mse_{label}", "anchor")).min() > 0, label
+        assert np.median(gain(f"mse_{label}", "wide")[:, 9]) > 0, label
+    assert min(numbers(values["gain_unbroken_of_eikonet_bias_free_skip"])) > 0.9 * min(numbers(values["gain_unbroken_9"])) > 0
+    assert max(numbers(values["gain_unbroken_of_implicit_bias"]) + numbers(values["gain_unbroken_of_eikonet_bias_free"])) < 0
+    shares = {label: median(numbers(values[f"mse_{label}_papers_eikonet_0"])) for label in ("longitude", "latitude", "depth", "time")}
+    assert shares["depth"] + shares["time"] > 0.95 * sum(shares.values()) and shares["depth"] > shares["time"]
+    assert max(numbers(values["two_pass_depth_time_given_implicit_depth_km_9"]) + numbers(values["two_pass_depth_time_given_implicit_time_s_9"])) < 0
+
+
+def test_removal_from_an_exact_fit():
+    """One order by correlation and by size, which loses certificates; at random they stay, the network's read-out runs away, one fitted anew does not."""
+    full = load(RESULTS / "ch3_elimination.json")
+    values, curves = full["values"], full["curves"]
+    posed = {order: [numbers(each["well_posed"]) for each in curves[f"quake/{order}"]] for order in ("correlation", "magnitude", "random")}
+    assert curves["quake/correlation"] == curves["quake/magnitude"] and np.min(posed["random"]) == 1
+    assert all(each[0] == 1 and each[-1] == 0 for each in posed["correlation"])
+    assert min(numbers(values["quake_rise_mse_random_90"])) > 10 and max(np.abs(numbers(values["quake_rise_head_random_90"]))) < 0.05
+    ends = [numbers(each["head"])[-1] for each in curves["quake/correlation"]]
+    assert ends == pytest.approx(numbers(values["quake_constant"]), rel=1e-3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Lasso
 from torch import nn
 
-from implicit_models.sim import working_columns, working_rows
+from implicit_models.sim import working_rows
 from implicit_models.sim.budget_rows import kappa, keep, lam
 from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.sparsify import sparsify
@@ -176,4 +176,3 @@ def test_a_device_is_for_working_sets():
     for options in ({"budget": kappa(1.0)}, {"budget": keep(0.5), "support": "before"}):
         with pytest.raises(ValueError, match="device 'cuda' is for support='before' with kappa"):
             sparsify(network(), u, device="cuda", **options)
-    assert working_columns.DeviceColumns(np.ones((3, 2)), "cpu").size > 0

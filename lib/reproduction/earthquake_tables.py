@@ -75,7 +75,7 @@ def record_claims(results: Results, study: EarthquakeStudy) -> None:
     results.record("gain_unbroken_9", difference("mse_unbroken", 9))
     results.record("gain_unbroken_longitude_deg", difference("longitude_unbroken_deg", 9), "°")
     if "eikonet_bias_free_skip" in study.scores["papers"]:
-        # How far the control without biases is from the implicit model, in units of the papers' gain: largest over the factors.
+        # How far the control without biases is from the implicit model, a difference of losses as the papers' gain is: largest over the factors.
         pairs = [difference("mse_unbroken", k, "eikonet_bias_free_skip") for k in SIDES]
         results.record("bias_free_skip_minus_implicit", [max((row[place] for row in pairs), key=abs) for place in range(len(study.seeds))])
         for name in ("implicit_bias", "eikonet_bias_free", "eikonet_bias_free_skip"):

@@ -97,7 +97,8 @@ def _windows(layers: NetworkLayers, block: int, known: Mapping[int, Tensor], mea
 def kernel_problem(layers: NetworkLayers, block: int, known: Mapping[int, Tensor], z: Float[Tensor, "m ..."]) -> KernelProblem:
     """The problem of a block's kernels.
 
-    Args: known: block -> (m, *shape), the states that the columns are read from. z: targets. Sums are in double precision.
+    Args: known: block -> (m, *shape), the states that the columns are read from. z: targets. Sums are in the precision of z over a batch of samples, in
+        double precision over the batches.
     """
     b = layers.blocks[block]
     source, tap, channel = (np.array(each, np.int64) for each in zip(*_labels(layers, block), strict=True))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """A located event; numbers are NaN if it could not be located (flag "too_few").
+    """A located event; numbers are NaN if it could not be located (flag "too_few", of a learned locator a note that says why).
 
     Attributes:
         event: its name.

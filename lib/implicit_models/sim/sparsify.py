@@ -139,16 +139,19 @@ def sparsify(
     for u in (data, held_out):
         if u is not None:
             check_inputs(u, layers)
+            if not len(u):
+                raise ValueError("held_out has no samples: give some, or None" if u is held_out else "data has no samples")
             if not bool(torch.isfinite(u).all()):
                 raise ValueError(f"sample {int((~torch.isfinite(u.flatten(1)).all(1)).nonzero()[0])} has values that are not finite")
     if len(data) < 2:
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
     if share_conv and scale != "std":
         raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
-    if torch.device(device).type != "cpu" and (support != "before" or budget.kind == "keep" or share_conv):
+    if str(device).split(":")[0] != "cpu" and (support != "before" or budget.kind == "keep" or share_conv):
         raise ValueError(f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows are solved on the cpu")
+    _check_device(device)
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
+    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, str(device), backend, workers, folder, progress)
     with torch.no_grad():
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
@@ -158,6 +161,14 @@ def sparsify(
                 each = _Setup(**{**vars(setup), "budget": Budget(budget.kind, (value,)), "resume": None if folder is None else folder / f"value-{t}"})
                 models += _run(each, data, held_out, student=True, head=head)
     return models if len(budget) > 1 else models[0]
+
+
+def _check_device(device: Any) -> None:
+    """Raises: ValueError unless it names a torch device that is there and has double precision."""
+    try:
+        torch.ones(1, dtype=torch.float64).to(torch.device(device)).cpu()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise ValueError(f"device must be 'cpu' or a torch device with double precision that is there, got {device!r}: {str(error).splitlines()[0]}") from None
 
 
 def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool, head: bool) -> list[SparseModel]:

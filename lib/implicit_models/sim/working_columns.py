@@ -74,7 +74,8 @@ class HostColumns:
         """G (b, k, k) and X_W z (b, k); an index of -1 is no column."""
         G, c = np.empty((*W.shape, W.shape[1])), np.empty(W.shape)
         for i, w in enumerate(W):
-            M = self.X[w] * (w >= 0)[:, None]
+            M = self.X[w]
+            M[w < 0] = 0.0
             G[i], c[i] = M @ M.T, M @ z[i]
         return G, c
 

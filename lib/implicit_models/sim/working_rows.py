@@ -33,6 +33,7 @@ from implicit_models.sim.rows import FEW, VIOLATION
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
 
 FIRST, MORE, MOST = 64, 64, 1024  # columns of a working set at first, added by a round, and at most
+GRAMS = 2**26  # entries of the Gram matrices that are held at a time
 FIELDS = ("gap", "fit", "fit_refit", "violation", "reason")
 
 
@@ -95,22 +96,19 @@ def _solve_batch(columns, z, zz, scale, budget: Budget, d: int, ridge: float, rt
     k = min(d, FIRST)
     W = columns.proposed(z[todo], k) if len(todo) and d else np.zeros((0, 0), np.int64)
     while len(todo) and d:
-        G, c = columns.products(z[todo], W)
-        a, violation, reason = _restricted(G, c, zz[todo], z.shape[1], budget, scale[todo], rtol, atol, cap)
+        a, violation, reason, again, explained = _on_sets(columns, z[todo], zz[todo], W, scale[todo], budget, ridge, rtol, atol, cap)
         more = min(d, k + MORE)
         seen = columns.scores(z[todo], W, a, more)
         gap, value = _gap(budget, scale[todo], a, seen, z.shape[1], reason == SATURATED)
         good = gap <= np.maximum(rtol * value, 0.5 * atol * zz[todo])
         last = good | (k >= min(d, MOST))
         row = todo[last]
-        again, explained = np.zeros((len(row), W.shape[1])), np.zeros(len(row))
-        refit_each(G[last], c[last], a[last], ridge, again, explained)
         kept["reason"][row] = np.where(good, reason, INACCURATE)[last]
         kept["gap"][row] = np.where(kept["reason"][row] == SATURATED, np.nan, gap[last] / (0.5 * zz[row]))
         kept["violation"][row] = violation[last]
-        kept["fit"][row], kept["fit_refit"][row] = 1 - seen.square[last] / zz[row], explained / zz[row]
+        kept["fit"][row], kept["fit_refit"][row] = 1 - seen.square[last] / zz[row], explained[last] / zz[row]
         i, j = np.nonzero(a[last])
-        entries.append((row[i], W[last][i, j], a[last][i, j], again[i, j]))
+        entries.append((row[i], W[last][i, j], a[last][i, j], again[last][i, j]))
         on = ~last
         W = joined(W[on], a[on], seen.best[on])
         todo, k = todo[on], more
@@ -120,18 +118,39 @@ def _solve_batch(columns, z, zz, scale, budget: Budget, d: int, ridge: float, rt
     return kept | found | {"count": np.bincount(row, minlength=b)}
 
 
+def _on_sets(columns, z, zz, W, scale, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None) -> tuple[np.ndarray, ...]:
+    """Rows on their working sets W (b, k): coefficients, violation, reason, and the refit on the support with what it explains.
+
+    In slices, so that the Gram matrices (k, k) of a slice's rows take GRAMS values at most.
+    """
+    parts, size = [], max(1, GRAMS // W.shape[1] ** 2)
+    for at in range(0, len(z), size):
+        part = slice(at, at + size)
+        G, c = columns.products(z[part], W[part])
+        a, violation, reason = _restricted(G, c, zz[part], z.shape[1], budget, scale[part], rtol, atol, cap)
+        again, explained = np.zeros_like(a), np.zeros(len(a))
+        refit_each(G, c, a, ridge, again, explained)
+        parts.append((a, violation, reason, again, explained))
+    return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+
+
 @njit(**OPTIONS)
 def joined(W, a, best):
-    """Each row's support and the columns proposed, every one once, -1 behind."""
+    """Each row's support and the columns proposed, every one once, -1 behind; best ascends in every row."""
     b, k = W.shape
-    out = np.full((b, best.shape[1] + (np.abs(a) > 0).sum(axis=1).max()), -1, np.int64) if b else np.full((0, 0), -1, np.int64)
+    width, most = best.shape[1], 0
     for i in range(b):
-        n = best.shape[1]
+        most = max(most, (a[i] != 0.0).sum())
+    out = np.full((b, width + most), -1, np.int64)
+    for i in range(b):
+        n = width
         out[i, :n] = best[i]
         for j in range(k):
-            if a[i, j] != 0.0 and best[i, np.searchsorted(best[i], W[i, j]) % n] != W[i, j]:
-                out[i, n] = W[i, j]
-                n += 1
+            if a[i, j] != 0.0:
+                at = np.searchsorted(best[i], W[i, j])
+                if at == width or best[i, at] != W[i, j]:
+                    out[i, n] = W[i, j]
+                    n += 1
     return out
 
 
@@ -142,7 +161,10 @@ def refit_each(G, c, a, ridge, again, explained):
 
 
 def _gap(budget: Budget, scale: np.ndarray, a: np.ndarray, seen: Scores, m: int, saturated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Duality gap and objective on all columns; of a saturated row, which is a point of the path before the budget, those of its own ball."""
+    """Duality gap and objective on all columns; of a saturated row, which is a point of the path before the budget, those of its own ball.
+
+    The dual is at least 0, whatever the radius: r = 0 is feasible.
+    """
     norm = np.abs(a).sum(axis=1)
     own = np.maximum(norm * seen.lead - seen.inner, 0.0), 0.5 * seen.square
     if budget.kind == "lam":
@@ -153,7 +175,8 @@ def _gap(budget: Budget, scale: np.ndarray, a: np.ndarray, seen: Scores, m: int,
     else:
         kappa = budget.values[0] * scale  # without a ball, the least squares solution is in its own
         found = np.where(np.isfinite(kappa), np.maximum(kappa * seen.lead - seen.inner, 0.0), own[0]), own[1]
-    return np.where(saturated, own[0], found[0]), np.where(saturated, own[1], found[1])
+    value = np.where(saturated, own[1], found[1])
+    return np.minimum(np.where(saturated, own[0], found[0]), value), value
 
 
 def _restricted(G, c, zz, m: int, budget: Budget, scale, rtol: float, atol: float, cap: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

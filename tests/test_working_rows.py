@@ -198,7 +198,7 @@ def test_everything_before_in_every_scale(scale, monkeypatch):
     whole = sparsify(network().double(), u.double(), **options)
     # a row that is fitted exactly has many solutions
     assert mine.report.row_entries == (whole.report.row_entries if scale == "std" else pytest.approx(whole.report.row_entries, rel=1e-3))
-    torch.testing.assert_close(mine(u.double()), whole(u.double()), atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(mine(u.double()), whole(u.double()), atol=1e-7 if scale == "std" else 1e-5, rtol=1e-6)
 
 
 def test_a_device_is_for_working_sets():

@@ -108,6 +108,20 @@ def test_problem_is_that_of_the_windows(layers, images):
     assert problem.rows(problem.kernels(A)[0]) == pytest.approx(A, abs=1e-12)
 
 
+def test_a_column_that_is_constant_where_it_is_read_is_dead(layers, images):
+    """The shortcut reads every second pixel: a channel that varies between them only is a constant column, whatever its mean over all pixels is."""
+    known, targets = {INPUT: images}, {}
+    for block in range(len(layers.blocks)):
+        targets[block] = layers.apply(block, layers.affine(block, known))
+        known[block] = targets[block].clone()
+    known[2][:, 1] = 0.0
+    known[2][:, 1, 1::2, 1::2] = torch.rand(len(images), 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for dtype in (torch.float64, torch.float32):
+        problem = k.kernel_problem(layers, 4, {s: v.to(dtype) for s, v in known.items()}, layers.affine(4, known).to(dtype))
+        assert problem.G[1, 1] == 0 and np.abs(problem.G).max() <= problem.count * (1 + 1e-5)
+        assert np.linalg.eigvalsh(problem.G)[0] > -1e-4 * problem.count
+
+
 def test_fit_on_all_columns_is_the_network(network, layers, images):
     model, fit = k.fit_kernels(layers, images, lambda block, p: k.restricted(p, np.ones(p.C.shape, bool), ridge=1e-12))
     assert min(fit.values()) > 1 - 1e-8

@@ -27,7 +27,8 @@ from torch.nn.functional import conv2d, linear
 from implicit_models.sim.network_layers import INPUT, NetworkLayers
 
 BATCH = 100  # samples whose windows are held at a time
-DEAD = 1e-6  # a deviation below this is a column, or a target, that does not vary
+DEAD = 1e-6  # a deviation below this, relative to the level, is a column, or a target, that does not vary
+ROUNDING = 100.0  # units of the last place of a sum of squares that are no variance
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,9 @@ def kernel_problem(layers: NetworkLayers, block: int, known: Mapping[int, Tensor
     mean = T[-1, :-1] / count
     S = T[:-1, :-1] - count * np.outer(mean, mean)
     deviation = np.sqrt(np.maximum(np.diag(S), 0.0) / count)
-    level = np.abs(np.r_[offset + mean[:d], mean_z.numpy()])
-    live = deviation > np.maximum(DEAD * level, 1e-30)
+    level = np.abs(np.r_[offset, mean_z.numpy()])
+    # A column may be constant where it is read and its channel not elsewhere: then S is the rounding of two equal terms.
+    live = (deviation > np.maximum(DEAD * level, 1e-30)) & (np.diag(S) > ROUNDING * torch.finfo(z.dtype).eps * np.diag(T)[:-1])
     unit = np.where(live, deviation, 1.0)
     S = np.where(live[:, None] & live, S / unit[:, None] / unit, 0.0)
     S = 0.5 * (S + S.T)

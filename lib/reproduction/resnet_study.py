@@ -50,7 +50,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "students": (("kappa", 0.99), ("keep", 0.05), ("keep", 0.1), ("keep", 0.2), ("keep", 0.3)), "large_m": 2000,
         "large": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)), "kernel_m": 300, "shares": (0.05, 0.1, 0.2, 0.3, 0.5), "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
         "student_weights": (0.05, 0.02, 0.01, 0.005), "data": (25, 50, 100, 1000), "row_data": (100, 2000), "search_rows": 2, "search_m": 1000,
-        "radii": (0.1, 0.5, 0.99), "iterations": 16,
+        "radii": (0.1, 0.5, 0.99), "iterations": 21,
     },
 }  # fmt: skip
 

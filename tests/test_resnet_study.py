@@ -160,7 +160,7 @@ def test_controls(given):
         assert found[name]["numbers"] == kept + shortcuts + 432, name
     assert found["magnitude"]["kernels"] == pytest.approx(100 * (1 - (kept + shortcuts + 432) / (convolutions + 432)))
     for name in ("magnitude_refit", "random_refit"):  # states that do not vary on 12 images have no weight
-        assert 0.97 * kept < found[name]["numbers"] <= kept + shortcuts + 432, name
+        assert 0.95 * kept < found[name]["numbers"] <= kept + shortcuts + 432, name
     whole = kernel_study.control(given, "magnitude", 1.0, m=12, seed=0)
     assert whole["accuracy"] == 100
     with pytest.raises(ValueError, match="control must be"):

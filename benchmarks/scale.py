@@ -5,13 +5,11 @@ Two threads, wall seconds (the only benchmark that is not on one thread), each f
     sweep       teacher states, receptive field, scale std, six radii .005 ... .99, every row, on m = 500 and m = 2000 images
     student     student states, .2 of the columns kept, refit and head, from the images to the fitted model
     accuracy    of models with a row for each position, no fine-tuning, on 2,000 test images: at most as many entries as the bar allows
-    before      rows that may use all states before them and the input, radius .99, certified on all of these columns: with a graphics card every row,
-                m = 2000; without one rows drawn from three stages, m = 500, their time a row beside lars_path on the same columns
     peer        scikit-learn's lars_path_gram on the same Gram matrices, positions drawn from every stage, its time a row scaled to all rows;
                 and the Gram matrices alone, one product a position
 
 The gap of rows drawn at random, of a sweep in double precision, is recomputed from the images: states of the network, one matrix a position, 1/2||z - M a||^2 against the
-dual value of its residual. It needs the images and weights of IMPLICIT_DATA (or their official homes).
+dual value of its residual. Rows that may use all states before them have a benchmark of their own (`before`). It needs the images and weights of IMPLICIT_DATA (or their official homes).
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ STUDENT_ACCURACY = (0.86, 0.875)
 ACCURACY = {"lam(0.02)": (0.36, 0.909, 0.30, 0.91), "keep(0.1)": (0.12, 0.78, 0.10, 0.80)}
 MEMORY_GB = 4.0
 GAP, VIOLATION = 1e-9, 1e-9
-BEFORE_BLOCKS, BEFORE_ROWS, BEFORE_PEERS, BEFORE_GAP, BEFORE_SECONDS = (2, 9, 17), 256, 4, 1e-12, (10.0, 4.0)
 CHECKED_ROWS = 300
 
 
@@ -190,87 +187,12 @@ def _lasso_to(lars_path_gram, G, c, m: int) -> None:
             steps *= 2
 
 
-def before_everywhere(m: int) -> dict[str, Any]:
-    """Every row of the network on the graphics card."""
-    from implicit_models.sim.budget_rows import kappa
-    from implicit_models.sim.sparsify import sparsify
-
-    network, u, *_ = network_and_images(m)
-    options = {"support": "before", "states": "teacher", "refit": False, "head": False, "device": "cuda", "rtol": BEFORE_GAP, "atol": BEFORE_GAP, "progress": False}
-    sparsify(network, u[:8], budget=kappa(RADII[-1]), **options)
-    start = time.perf_counter()
-    model = sparsify(network, u, budget=kappa(RADII[-1]), **options)
-    seconds, layers = time.perf_counter() - start, model.report.layers
-    status: dict[str, int] = {}
-    for layer in layers:
-        for name, count in layer.status.items():
-            status[name] = status.get(name, 0) + count
-    return {"seconds": seconds, "rows_seconds": model.report.seconds["rows"], "gap": max(layer.gap for layer in layers), "status": status}
-
-
-def before_sampled(m: int, quick: bool) -> dict[str, Any]:
-    """CPU milliseconds a row of three blocks, those of lars_path on the same columns, and the largest gap."""
-    import torch
-    from sklearn.linear_model import lars_path
-
-    from implicit_models.sim.budget_rows import kappa
-    from implicit_models.sim.network_layers import INPUT, read_layers
-    from implicit_models.sim.position_problem import position_problem
-    from implicit_models.sim.working_rows import solve_working
-
-    network, u, *_ = network_and_images(m)
-    layers, known, rng = read_layers(network, (3, 32, 32)), {INPUT: u}, np.random.default_rng(3)
-    found: dict[str, Any] = {"ms": [], "lars_ms": [], "columns": [], "gap": 0.0, "difference": 0.0, "compared": 0, "drawn": 0}
-    options = {"ridge": 1e-3, "rtol": BEFORE_GAP, "atol": BEFORE_GAP, "cap": None, "backend": "serial", "progress": False}
-    with torch.no_grad():
-        for block in range(max(BEFORE_BLOCKS) + 1):
-            z = layers.affine(block, known)
-            if block in BEFORE_BLOCKS[: 1 if quick else None]:
-                b = layers.blocks[block]
-                every = {k: np.tile(np.arange(int(np.prod(layers.shape_of(k)[1:]))), (b.positions, 1)) for k in known}
-                F, _, _, Z, radius = position_problem(layers, block, every, known, z, m, None, 3.0, gram=False).arrays
-                p = rng.choice(len(Z), max(1, BEFORE_ROWS // Z.shape[1]), replace=False)
-                Z, radius = np.ascontiguousarray(Z[p]), radius[p]
-                solve_working(F[:64].copy(), Z[:1], radius[:1], kappa(0.1), **options)
-                start = time.process_time()
-                rows = solve_working(F, Z, radius, kappa(RADII[-1]), **options)
-                found["ms"].append(1e3 * (time.process_time() - start) / Z.shape[0] / Z.shape[1])
-                found["columns"].append(len(F))
-                found["gap"] = max(found["gap"], float(rows.gap.max()))
-                X, each, times = F.T, Z.reshape(-1, m), []
-                for i in [i for i in range(len(each)) if each[i].any()][: 1 if quick else BEFORE_PEERS]:
-                    steps = 2 * int(np.diff(rows.pointer[0])[i]) + 8
-                    start = time.process_time()
-                    _, _, path = lars_path(X, each[i], method="lasso", max_iter=steps, Gram=False)
-                    times.append(1e3 * (time.process_time() - start))
-                    norms = np.abs(path).sum(axis=0)
-                    at = int(np.searchsorted(norms, RADII[-1]))
-                    found["drawn"] += 1
-                    if at < len(norms):  # else the path stopped short of the radius
-                        found["compared"] += 1
-                        share = (RADII[-1] - norms[at - 1]) / (norms[at] - norms[at - 1])
-                        own = np.zeros(len(F))
-                        part = slice(rows.pointer[0][i], rows.pointer[0][i + 1])
-                        own[rows.column[0][part]] = rows.l1[0][part]
-                        theirs = path[:, at - 1] + share * (path[:, at] - path[:, at - 1])
-                        found["difference"] = max(found["difference"], float(np.abs(X @ (own - theirs)).max()))
-                found["lars_ms"].append(statistics.median(times))
-            known[block] = layers.apply(block, z)
-    return found
-
-
-def _card() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _child(function: str, *arguments: Any) -> dict[str, Any]:
-    """A function of this module in a process of its own."""
-    code = f"import json; from benchmarks import scale; print(json.dumps(scale.{function}(*{arguments!r})))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+def in_a_process(module: str, function: str, *arguments: Any) -> dict[str, Any]:
+    """What a function of a benchmark returns in a process of its own."""
+    code = f"import json; from benchmarks import {module}; print(json.dumps({module}.{function}(*{arguments!r})))"
+    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})  # progress goes on to stderr
     if run.returncode:
-        raise RuntimeError(f"{function} failed: {run.stderr[-800:]}")
+        raise RuntimeError(f"{function} of {module} failed: see above")
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -280,7 +202,7 @@ def run(quick: bool) -> harness.Report:
     sizes = (100,) if quick else (500, 2000)
     for m in sizes:
         name = f"sweep_{m}"
-        runs = [_child("fit", name, m, sweep) for _ in range(1 if quick or m > 500 else 3)]
+        runs = [in_a_process("scale", "fit", name, m, sweep) for _ in range(1 if quick or m > 500 else 3)]
         found = cases[name] = runs[0]
         seconds = statistics.median(r["seconds"] for r in runs)
         found["all_seconds"] = [r["seconds"] for r in runs]
@@ -294,12 +216,12 @@ def run(quick: bool) -> harness.Report:
         report.check(f"{name}: at most {floor:g} s", seconds <= floor)
         report.check(f"{name}: peak memory below {MEMORY_GB:g} GB", found["memory_gb"] <= MEMORY_GB)
         rows.append([name, seconds, f"{floor:g}", f"{goal:g}", found["memory_gb"], f"{found['largest_gap']:.1e}", ""])
-    checked = cases["check"] = _child("fit", "check", sizes[0], sweep)
+    checked = cases["check"] = in_a_process("scale", "fit", "check", sizes[0], sweep)
     report.check(f"gap of {checked['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2", checked["recomputed"]["gap"] <= GAP)
     report.check(f"their violation at most {VIOLATION:g}", checked["recomputed"]["violation"] <= VIOLATION)
     for setting in ("keep:0.2", *(() if quick else ("lam:0.02", "keep:0.1"))):
         name = setting.replace(":", "(") + ")"
-        found = cases[name] = _child("fit", "student", 100 if quick else 2000, setting)
+        found = cases[name] = in_a_process("scale", "fit", "student", 100 if quick else 2000, setting)
         rows.append([f"student {name}", found["seconds"], "", "", found["memory_gb"], f"{found['largest_gap']:.1e}", f"{100 * found['accuracy']:.2f} % at {100 * found['sparsity'][0]:.1f} % sparse"])
         report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", found["memory_gb"] <= MEMORY_GB)
         if quick:
@@ -310,18 +232,6 @@ def run(quick: bool) -> harness.Report:
         else:
             share, floor, *_ = ACCURACY[name]
             report.check(f"student {name}: accuracy at least {floor} with at most {share:g} of the entries", found["accuracy"] >= floor and 1 - found["sparsity"][0] <= share)
-    if _card():
-        found = cases["before"] = _child("before_everywhere", 200 if quick else 2000)
-        rows.append(["before (card)", found["seconds"], "10", "4", "", f"{found['gap']:.1e}", ""])
-        report.check(f"before: every gap at most {BEFORE_GAP:g} of 1/2||z||^2", found["gap"] <= BEFORE_GAP and set(found["status"]) <= {"optimal", "empty"})
-        report.check(f"before: at most {BEFORE_SECONDS[0]:g} s", found["seconds"] <= BEFORE_SECONDS[0])
-    else:
-        found = cases["before"] = _child("before_sampled", 100 if quick else 500, quick)
-        report.ratios["before, CPU a row, against lars_path"] = harness.ratio(found["lars_ms"], found["ms"])
-        report.check(f"before: every gap of the rows drawn at most {BEFORE_GAP:g} of 1/2||z||^2", found["gap"] <= BEFORE_GAP)
-        report.check("before: the rows of lars_path, fitted values to 1e-6", found["difference"] <= 1e-6 and found["compared"] == found["drawn"] > 0)
-        for d, ms in zip(found["columns"], found["ms"]):
-            rows.append([f"before, {d} columns", ms / 1e3, "", "", "", f"{found['gap']:.1e}", "a row"])
     harness.print_table(["case", "seconds", "floor", "goal", "GB", "gap", "accuracy"], rows)
     goals = {"student accuracy": STUDENT_ACCURACY[1], **{k: v[1] for k, v in SECONDS.items()}, **{k: v[2:] for k, v in ACCURACY.items()}}
     report.details = {"cases": cases, "goals": goals, "threads": THREADS}

@@ -6,7 +6,8 @@ then compared with every column. With r = z - M a, in the ball ||a||_1 <= kappa 
     kappa max_j |m_j'r| - a'M'r,
 
 and with a penalty beta, for s = min(1, beta / max_j |m_j'r|), it is 1/2 ||r||^2 + beta ||a||_1 - (s z'r - s^2/2 ||r||^2). A row whose gap is
-above the tolerance takes in the columns with the largest correlations and is solved again; the objective never rises.
+above the tolerance takes in the columns with the largest correlations and is solved again; the objective never rises. All columns are read in
+single precision; the maximum is that of double precision (see `working_columns`).
 
 Source: Tsai thesis (2024), (3.4), where a state may use all states before it.
 """
@@ -28,9 +29,8 @@ from implicit_models.sim.budget_rows import (
 from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.chunk_store import content_key
 from implicit_models.sim.position_rows import BlockRows
-from implicit_models.sim.row_solver import solve_chunk
-from implicit_models.sim.rows import FEW, VIOLATION
-from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
+from implicit_models.sim.rows import VIOLATION
+from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores, unit_columns
 
 FIRST, MORE, MOST = 64, 64, 1024  # columns of a working set at first, added by a round, and at most
 GRAMS = 2**26  # entries of the Gram matrices that are held at a time
@@ -50,7 +50,8 @@ def solve_working(
     R = Z.shape[0] * Z.shape[1]
     alone = device != "cpu" or backend == "serial"
     size = R if alone and resume is None else max(1, -(-R // (4 * workers)))
-    arrays = {"F": F, "single": F.astype(np.float32), "Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
+    single, norm = unit_columns(F)
+    arrays = {"F": F, "single": single, "norm": norm, "Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
     settings = (budget, float(ridge), rtol, atol, cap)
     key = "" if resume is None else content_key(arrays, (settings, size, "working"))
     found, run = map_chunks(
@@ -69,7 +70,8 @@ def solve_part(
 ) -> dict[str, np.ndarray]:
     """The rows chunk[0] .. chunk[1] - 1, in batches, at every value of the budget."""
     F, Z, radius, K = arrays["F"], arrays["Z"], arrays["radius"], len(budget)
-    columns = HostColumns(F, arrays["single"]) if device == "cpu" else DeviceColumns(F, device)
+    own = F, arrays["single"], arrays["norm"]
+    columns = HostColumns(*own) if device == "cpu" else DeviceColumns(*own, device)
     n = chunk[1] - chunk[0]
     whole: dict[str, np.ndarray] = {name: np.zeros((n, K)) for name in FIELDS[:-1]} | {"reason": np.full((n, K), EMPTY, np.int8)}
     per: dict[str, list[np.ndarray]] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}
@@ -119,17 +121,29 @@ def _solve_batch(columns, z, zz, scale, budget: Budget, d: int, ridge: float, rt
 
 
 def _on_sets(columns, z, zz, W, scale, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None) -> tuple[np.ndarray, ...]:
-    """Rows on their working sets W (b, k): coefficients, violation, reason, and the refit on the support with what it explains.
+    """Rows on their working sets W (b, k): coefficients, relative violation, reason, and the refit on the support with what it explains.
 
-    In slices, so that the Gram matrices (k, k) of a slice's rows take GRAMS values at most.
+    In slices, so that the Gram matrices (k, k) of a slice's rows take GRAMS values at most. Rows above the cap, and those that the path alone
+    does not certify, are solved one by one.
     """
+    ball, m, slack = budget.kind == "kappa", z.shape[1], 0.5 * atol * zz
+    kappas, beta = (budget.values[0] * scale, 0.0) if ball else (np.full(len(z), np.inf), budget.values[0] * m)
+    unit = np.where(np.isfinite(kappas), kappas, 1.0)
     parts, size = [], max(1, GRAMS // W.shape[1] ** 2)
     for at in range(0, len(z), size):
         part = slice(at, at + size)
-        G, c = columns.products(z[part], W[part])
-        a, violation, reason = _restricted(G, c, zz[part], z.shape[1], budget, scale[part], rtol, atol, cap)
-        again, explained = np.zeros_like(a), np.zeros(len(a))
-        refit_each(G, c, a, ridge, again, explained)
+        own = columns.products(z[part], W[part])
+        a, gap, value, violation, again, explained = columns.solved(own, zz[part], kappas[part], beta, ridge, rtol, slack[part])
+        violation /= unit[part]
+        fits = ((gap <= rtol * value) | (gap <= slack[part])) & (violation <= VIOLATION)
+        if cap is not None:
+            fits &= np.count_nonzero(a, axis=1) <= cap
+        reason = np.where(fits, OPTIMAL, -1)
+        for i in np.flatnonzero(~fits):
+            G, c = columns.one(own, i)
+            A, _, over, why = solve_position(G, c[None], zz[part][i : i + 1], m, budget, scale[part][i : i + 1], rtol=rtol, atol=atol, cap=cap)
+            a[i], violation[i], reason[i] = A[0, 0], over[0, 0] / unit[part][i], why[0, 0]
+            explained[i] = refit(G, c, a[i], ridge, again[i])
         parts.append((a, violation, reason, again, explained))
     return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
 
@@ -154,12 +168,6 @@ def joined(W, a, best):
     return out
 
 
-@njit(**OPTIONS)
-def refit_each(G, c, a, ridge, again, explained):
-    for i in range(len(c)):
-        explained[i] = refit(G[i], c[i], a[i], ridge, again[i])
-
-
 def _gap(budget: Budget, scale: np.ndarray, a: np.ndarray, seen: Scores, m: int, saturated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Duality gap and objective on all columns; of a saturated row, which is a point of the path before the budget, those of its own ball.
 
@@ -177,40 +185,3 @@ def _gap(budget: Budget, scale: np.ndarray, a: np.ndarray, seen: Scores, m: int,
         found = np.where(np.isfinite(kappa), np.maximum(kappa * seen.lead - seen.inner, 0.0), own[0]), own[1]
     value = np.where(saturated, own[1], found[1])
     return np.minimum(np.where(saturated, own[0], found[0]), value), value
-
-
-def _restricted(G, c, zz, m: int, budget: Budget, scale, rtol: float, atol: float, cap: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients (b, k), relative violation and reason (b,) of rows on their own columns."""
-    b, k = c.shape
-    a, violation, reason = np.zeros((b, k)), np.zeros(b), np.full(b, -1, np.int64)
-    ball = budget.kind == "kappa"
-    kappas = budget.values[0] * scale if ball else np.full(b, np.inf)
-    unit = np.where(np.isfinite(kappas), kappas, 1.0)
-    gap, value = np.full(b, np.nan), np.zeros(b)
-    beta = np.full(b, 0.0 if ball else budget.values[0] * m)
-    solve_each(G, c, zz, kappas[:, None], beta, rtol, 0.5 * atol * zz, a, gap, value, violation)
-    violation /= unit
-    fits = ((gap <= rtol * value) | (gap <= 0.5 * atol * zz)) & (violation <= VIOLATION)
-    if cap is not None:
-        fits &= np.count_nonzero(a, axis=1) <= cap
-    reason[fits] = OPTIMAL
-    for i in np.flatnonzero(reason < 0):  # above the cap, or not certified by the path alone
-        A, _, over, why = solve_position(np.ascontiguousarray(G[i]), c[i : i + 1], zz[i : i + 1], m, budget, scale[i : i + 1], rtol=rtol, atol=atol, cap=cap)
-        a[i], violation[i], reason[i] = A[0, 0], over[0, 0] / unit[i], why[0, 0]
-    return a, violation, reason
-
-
-@njit(**OPTIONS)
-def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
-    """Rows on Gram matrices of their own: `row_solver.solve_chunk` of each."""
-    b, k = c.shape
-    multiplier, pieces, why = np.empty((1, 1)), np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
-    A, own_gap, own_value, over = np.empty((1, 1, k)), np.empty((1, 1)), np.empty((1, 1)), np.empty((1, 1))
-    for i in range(b):
-        A[:], own_gap[:], own_value[:], over[:], why[:] = 0.0, np.nan, 0.0, 0.0, -1
-        ball = np.full(k, kappas[i, 0] < np.inf)
-        solve_chunk(
-            G[i], c[i : i + 1], zz[i : i + 1], kappas[i : i + 1], beta[i : i + 1], ball, 0.0, rtol, slack[i : i + 1], FEW, k + 1, 20 * k + 1000,
-            A, multiplier, own_gap, own_value, over, pieces, why,
-        )  # fmt: skip
-        a[i], gap[i], value[i], violation[i] = A[0, 0], own_gap[0, 0], own_value[0, 0], over[0, 0]

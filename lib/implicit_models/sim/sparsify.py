@@ -32,7 +32,8 @@ from implicit_models.sim.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.position_problem import PositionProblem, position_problem
 from implicit_models.sim.position_rows import solve_block
-from implicit_models.sim.shared_rows import SharedRows, solve_shared
+from implicit_models.sim.shared_problem import SharedProblem, shared_problem
+from implicit_models.sim.shared_rows import solve_shared
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, sparse_map
 from implicit_models.sim.sparsity_report import LayerReport, layer_report, sparsity_report
 from implicit_models.sim.working_rows import solve_working
@@ -196,9 +197,10 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
         else:
             begin = time.perf_counter()
             tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}
-            problem: PositionProblem | SharedRows
+            problem: PositionProblem | SharedProblem
             if setup.share_conv:
-                problem, found = solve_shared(layers, block, sources, own, z, m, setup.budget, min_active=setup.min_active, **tolerances)
+                problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
+                found = solve_shared(problem, setup.budget, **tolerances)
             else:
                 problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, gram=not setup.working)
                 run = {

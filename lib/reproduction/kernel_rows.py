@@ -21,6 +21,7 @@ from torch.nn.functional import conv2d, linear
 from implicit_models.sim.budget_rows import refit_all
 from implicit_models.sim.network_layers import INPUT, NetworkLayers
 from implicit_models.sim.shared_problem import SharedProblem, shared_problem
+from implicit_models.sim.sparse_model import ridge_head
 
 BATCH = 100  # samples of a forward pass
 
@@ -181,10 +182,6 @@ def largest(weights: Float[np.ndarray, "..."], share: float) -> Bool[np.ndarray,
 @torch.no_grad()
 def fitted_head(model: KernelModel, u: Float[Tensor, "m ..."], outputs: Float[Tensor, "m q"], ridge: float = 1e-3) -> tuple[Tensor, Tensor]:
     """Weight and bias of the last layer by ridge regression of the network's outputs on the model's features."""
-    X = torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)]).double()
-    mean, target = X.mean(0), outputs.double().mean(0)
-    G = (X - mean).t() @ (X - mean)
-    square = G.diagonal()
-    G = G + torch.diag(torch.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
-    W = torch.linalg.solve(G, (X - mean).t() @ (outputs.double() - target)).t()
-    return W.to(u.dtype), (target - W @ mean).to(u.dtype)
+    features = torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)])
+    weight, bias = ridge_head(features, outputs, ridge)
+    return torch.from_numpy(weight).to(u.dtype), torch.from_numpy(bias).to(u.dtype)

@@ -82,6 +82,18 @@ def sparse_map(A: Tensor, shift: Tensor, known: Sequence[Tensor], shape: tuple[i
     return ((A @ x.t()).t() + shift).reshape(len(x), *shape)
 
 
+def ridge_head(features: Float[Tensor, "m f"], outputs: Float[Tensor, "m q"], ridge: float = 1e-3) -> tuple[Float[np.ndarray, "q f"], Float[np.ndarray, " q"]]:
+    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's variance."""
+    X, Y = features.double().numpy(), outputs.double().numpy()
+    mean, target = X.mean(0), Y.mean(0)
+    X = X - mean
+    G = X.T @ X
+    square = np.diag(G)
+    G = G + np.diag(np.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
+    W = np.linalg.solve(G, X.T @ (Y - target)).T
+    return W, target - W @ mean
+
+
 def check_inputs(u: Any, layers: NetworkLayers) -> None:
     """Raises: TypeError for anything but a floating tensor of the network's dtype, ValueError for samples of another shape."""
     if not isinstance(u, Tensor):

@@ -34,7 +34,7 @@ from implicit_models.sim.position_problem import PositionProblem, position_probl
 from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.shared_problem import SharedProblem, shared_problem
 from implicit_models.sim.shared_rows import solve_shared
-from implicit_models.sim.sparse_model import SparseModel, check_inputs, sparse_map
+from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
 from implicit_models.sim.sparsity_report import LayerReport, layer_report, sparsity_report
 from implicit_models.sim.working_rows import solve_working
 
@@ -231,8 +231,8 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     for t in range(K):
         model = SparseModel(layers, rows[t], None, sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds), reads)
         if head:
-            weight, bias = _head(_batched(model.layers.features, own) if student else _features(model, data), outputs[:m])
-            model = SparseModel(layers, rows[t], (weight, bias), model.report, reads)
+            features = _batched(model.layers.features, own)[:m] if student else _features(model, data)
+            model = SparseModel(layers, rows[t], ridge_head(features, outputs[:m]), model.report, reads)
         models.append(model.eval())
     return models
 
@@ -304,15 +304,3 @@ def _settings(setup: _Setup, t: int, student: bool) -> dict[str, Any]:
 
 def _features(model: SparseModel, u: Tensor) -> Tensor:
     return torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)])
-
-
-def _head(features: Tensor, outputs: Tensor, ridge: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's variance."""
-    X, Y = features[: len(outputs)].double().numpy(), outputs.double().numpy()
-    mean, target = X.mean(0), Y.mean(0)
-    X = X - mean
-    G = X.T @ X
-    square = np.diag(G)
-    G = G + np.diag(np.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
-    W = np.linalg.solve(G, X.T @ (Y - target)).T
-    return W, target - W @ mean

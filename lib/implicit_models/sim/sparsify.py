@@ -139,7 +139,7 @@ def sparsify(
         layers.head()
     for u in (data, held_out):
         if u is not None:
-            check_inputs(u, layers)
+            check_inputs(u, layers, layers.dtype)
             if not len(u):
                 raise ValueError("held_out has no samples: give some, or None" if u is held_out else "data has no samples")
             if not bool(torch.isfinite(u).all()):

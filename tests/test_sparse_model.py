@@ -61,6 +61,15 @@ def test_a_copy_is_a_model_of_its_own(model):
     assert torch.equal(model(u), before)
 
 
+def test_parameters_are_copied_as_such(model):
+    model.b1, model.A1 = nn.Parameter(model.b1), nn.Parameter(model.A1)
+    twin, u = copy.deepcopy(model), images(5, 1)
+    assert {name for name, t in twin.named_parameters() if t.requires_grad} == {"b1", "A1"} and twin.A1 is not model.A1
+    assert torch.equal(twin(u), model(u))
+    twin(u).sum().backward()
+    assert twin.b1.grad is not None and model.b1.grad is None
+
+
 @torch.no_grad()
 def test_precision_is_the_model_s_own(model):
     u = images(9, 1)

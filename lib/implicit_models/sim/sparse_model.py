@@ -57,7 +57,10 @@ class SparseModel(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseModel:
         # torch does not copy sparse storage, and what `layers` remembers are nodes of the graph that it was made of
-        memo.update({id(t): t.clone() for t in self._buffers.values() if t is not None and t.layout is torch.sparse_csr})
+        for t in (*self._buffers.values(), *self._parameters.values()):
+            if t is not None and t.layout is torch.sparse_csr:
+                values = t.detach().clone()
+                memo[id(t)] = nn.Parameter(values, t.requires_grad) if isinstance(t, nn.Parameter) else values
         memo[id(self.layers)] = replace(self.layers, traced=copy.deepcopy(self.layers.traced, memo), _needed={})
         out = memo[id(self)] = type(self).__new__(type(self))
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))

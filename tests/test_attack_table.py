@@ -114,6 +114,9 @@ def test_marked_pixels_are_red():
     assert shown.shape == (2, 2, 3) and np.allclose(shown[0, 1], RED) and np.allclose(shown[1], 1) and np.allclose(shown[0, 0], 0)
     with pytest.raises(ValueError, match="square"):
         with_marks([0.0] * 5, [])
+    planes = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
+    colours = with_marks(planes, [3])
+    assert np.array_equal(colours.reshape(4, 3)[:3], np.eye(3)) and np.allclose(colours[1, 1], RED) and planes[0, 3] == 0
 
 
 def test_figures(network, images):

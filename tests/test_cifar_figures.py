@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from reproduction import cifar_figures as figures
+from reproduction.attack_images import RED
 
 
 def test_packing_keeps_eight_bits_exactly():
@@ -16,7 +17,7 @@ def test_packing_keeps_eight_bits_exactly():
 def test_colours_and_marks():
     planes = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]], dtype=float)
     shown = figures.colour_image(figures.packed(planes.ravel()), [3])
-    assert shown.shape == (2, 2, 3) and np.allclose(shown[0, 0], [1, 0, 0]) and np.allclose(shown[1, 0], [0, 0, 1]) and np.allclose(shown[1, 1], figures.RED)
+    assert shown.shape == (2, 2, 3) and np.allclose(shown[0, 0], [1, 0, 0]) and np.allclose(shown[1, 0], [0, 0, 1]) and np.allclose(shown[1, 1], RED)
     with pytest.raises(ValueError, match="5 pixels"):
         figures.colour_image(figures.packed(np.zeros(15)))
 
@@ -26,7 +27,7 @@ def test_images_have_a_row_a_panel_and_one_more_for_marks():
     sample = {"label": 1, "panels": [{"name": "clean", "image": image, "predicted": 1, "marked": []}, {"name": "sparse", "image": image, "predicted": 0, "marked": [2]}]}
     figure = figures.attacked_images([sample, sample], ["a", "b"], "title")
     assert len(figure.axes) == 6 and [axes.get_xlabel() for axes in figure.axes[::2]] == ["b", "a", "a"]
-    assert figure.axes[4].get_ylabel() == "sparse,\nmarked" and tuple(figure.axes[2].xaxis.label.get_color()) == figures.RED
+    assert figure.axes[4].get_ylabel() == "sparse,\nmarked" and tuple(figure.axes[2].xaxis.label.get_color()) == RED
     plt.close(figure)
     with pytest.raises(ValueError, match="no sample"):
         figures.attacked_images([], [], "")

@@ -322,6 +322,29 @@ class Over(nn.Module):
 
 
 @pytest.mark.parametrize(
+    "unflatten, shape",
+    [(nn.Unflatten(1, (2, 3, 4)), (24,)), (nn.Unflatten(1, (2, -1)), (24,)), (nn.Unflatten(-1, torch.Size([3, 2])), (4, 6)), (nn.Unflatten(1, (2, 2)), (4, 6))],
+)
+def test_unflattened_values_keep_their_order(unflatten, shape):
+    """Behind states, and before a module that sees the new axes."""
+    rest = [nn.Conv2d(2, 3, 2), nn.Tanh()] if unflatten.unflattened_size == (2, 3, 4) else []
+    _, worst = converted(nn.Sequential(nn.Linear(shape[-1], shape[-1]), nn.ReLU(), unflatten, *rest), shape)
+    assert worst < 1
+
+
+@pytest.mark.parametrize(
+    "unflatten, error, words",
+    [
+        (nn.Unflatten(1, (5, 2)), ValueError, r"module '0.0' \(Unflatten\): cannot reshape"),
+        (nn.Unflatten(0, (2, 3)), ValueError, r"\(Unflatten\): it works along dimension 0, the batch"),
+    ],
+)
+def test_unflattening_that_does_not_fit_is_named(unflatten, error, words):
+    with pytest.raises(error, match=words):
+        compose.from_network(nn.Sequential(nn.Sequential(unflatten), nn.Flatten()), (6,))
+
+
+@pytest.mark.parametrize(
     "f, error, words",
     [
         (lambda u: u[0], ValueError, "getitem.*indexes the batch"),

@@ -7,6 +7,7 @@ from torch import nn
 
 from implicit_models.sim.budget_rows import keep
 from implicit_models.sim.network_layers import INPUT, read_layers
+from implicit_models.sim.shared_problem import shared_problem
 from implicit_models.sim.sparsify import sparsify
 from reproduction import kernel_rows as k
 from reproduction.baselines.resnet20 import Block
@@ -79,7 +80,7 @@ def test_problem_is_that_of_the_windows(layers, images):
     for block in range(len(layers.blocks)):
         targets[block] = layers.affine(block, known)
         known[block] = layers.apply(block, targets[block])
-    problem = k.kernel_problem(layers, 4, known, targets[4])
+    problem = shared_problem(layers, 4, layers.blocks[4].sources, known, targets[4])
     x, skip, z = known[3].numpy(), known[2].numpy(), targets[4].numpy()
     rows, goal = [], []
     for n in range(len(x)):
@@ -117,7 +118,7 @@ def test_a_column_that_is_constant_where_it_is_read_is_dead(layers, images):
     known[2][:, 1] = 0.0
     known[2][:, 1, 1::2, 1::2] = torch.rand(len(images), 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for dtype in (torch.float64, torch.float32):
-        problem = k.kernel_problem(layers, 4, {s: v.to(dtype) for s, v in known.items()}, layers.affine(4, known).to(dtype))
+        problem = shared_problem(layers, 4, layers.blocks[4].sources, {s: v.to(dtype) for s, v in known.items()}, layers.affine(4, known).to(dtype))
         assert problem.G[1, 1] == 0 and np.abs(problem.G).max() <= problem.count * (1 + 1e-5)
         assert np.linalg.eigvalsh(problem.G)[0] > -1e-4 * problem.count
 

@@ -205,6 +205,8 @@ class Pair(Changed):
         (Odd(lambda x: F.dropout(x)), (4, 5, 5), ValueError, "dropout with training=True is random"),
         (Odd(nn.BatchNorm2d(4, track_running_stats=False)), (4, 5, 5), ValueError, "no running statistics"),
         (Odd(lambda x: x.mean(1, keepdim=True) + x), (4, 5, 5), TypeError, r"over all positions, dimensions \(2, 3\), got \(1,\)"),
+        (nn.Sequential(nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Flatten(2)), (4, 5, 5), TypeError, r"module '2' \(Flatten\): .*\(start_dim=2, end_dim=-1\); .*start_dim=1, end_dim=-1"),
+        (Odd(lambda x: torch.flatten(x, 2).view(-1, 4, 5, 5)), (4, 5, 5), TypeError, r"flatten in the forward: .* shape \(4, 25\) of samples of shape \(4, 5, 5\);"),
         (Second(), (3,), TypeError, "a second argument, 'mask'"),
         (Pair(), (3,), TypeError, "must return one tensor"),
         (Aliased(), (3,), ValueError, "differs from its blocks by"),

@@ -93,7 +93,7 @@ def test_matching_is_r2_of_two_runs(given):
             assert found["own"][block - 1] == pytest.approx(1 - float(((model.pre_activation(block, own) - z) ** 2).sum()) / spread, abs=1e-4)
         known[block] = layers.apply(block, z)
     assert found["forced"][0] == pytest.approx(found["own"][0])
-    assert found["own"][-1] < found["forced"][-1]
+    assert abs(found["own"][-1] - found["forced"][-1]) > 0.01  # which is better is chance: a fit to twenty images of a random network
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +235,12 @@ def test_figures_draw_what_they_are_given():
     figure = frontier({"std": [{"rows": [98, 92], "accuracy": [10, 12]}, {"rows": [98, 93], "accuracy": [11, 20]}]}, [("rows", "x", ("std", "theorem"))], network=91, title="t")
     line = figure.axes[0].lines[0]
     assert line.get_xdata() == pytest.approx([92.5, 98]) and line.get_ydata() == pytest.approx([16, 10.5])
+    with pytest.raises(ValueError, match="no style for the curve 'other'"):
+        frontier({"other": [{"rows": [98], "accuracy": [10]}]}, [("rows", "x", ("other",))], network=91, title="t")
     figure = by_layer({"l1": {"forced": [0.5, 0.4], "own": [0.5, -3.0]}}, "t")
     assert figure.axes[0].lines[1].get_ydata() == pytest.approx([0.5, -1.0])
     figure = against_images({"a": [10, 100]}, {"a": [50, 60]}, {"a": "name"}, network=91, title="t")
-    assert figure.axes[0].lines[0].get_label() == "name"
+    assert figure.axes[0].lines[0].get_label() == "name" and figure.axes[0].lines[0].get_marker() == "o"
     figure = by_iteration({f"{start}/0.5": {"accuracy": [1, 2], "gap": [3, 4]} for start in ("cold", "warm")}, [0.5], network=91, title="t")
     assert [axes.lines[0].get_ydata()[0] for axes in figure.axes] == [1, 3]
     plt.close("all")

@@ -9,7 +9,7 @@ from implicit_models.sim.budget_rows import kappa, keep, lam, solve_position
 from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT, read_layers
 from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.sparsify import _check_device, sparsify
 from implicit_models.wellposed import certificate
 from reproduction.baselines.resnet20 import Block
 
@@ -413,6 +413,34 @@ def test_bad_arguments_are_named(network, change, error, words):
     arguments = {"network": network, "data": images(), "budget": keep(0.3), **change}
     with pytest.raises(error, match=words):
         sparsify(arguments.pop("network"), arguments.pop("data"), **arguments)
+
+
+@pytest.mark.parametrize(
+    "device, error, words",
+    [
+        (0, TypeError, "device must be 'cpu', 'cuda' or 'cuda:k', got 0"),
+        (None, TypeError, "got None"),
+        (torch.device("cpu"), TypeError, "got device"),
+        ("gpu", ValueError, "device must be 'cpu', 'cuda' or 'cuda:k', got 'gpu'"),
+        ("meta", ValueError, "got 'meta'"),
+        ("cuda:", ValueError, "got 'cuda:'"),
+        ("cuda:-1", ValueError, "got 'cuda:-1'"),
+        ("cuda", ValueError, "device 'cuda' is not there: torch sees 0 CUDA cards"),
+        ("cuda:0", ValueError, "device 'cuda:0' is not there"),
+    ],
+)
+def test_devices_are_checked_by_name(network, monkeypatch, device, error, words):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(error, match=words):
+        sparsify(network, images(), budget=kappa(0.5), support="before", device=device)
+
+
+def test_a_card_is_one_of_those_that_are_there(network, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="device 'cuda:2' is not there: torch sees 2 CUDA cards"):
+        sparsify(network, images(), budget=kappa(0.5), support="before", device="cuda:2")
+    _check_device("cuda:1", working=True)
 
 
 def test_a_head_needs_a_linear_layer_at_the_end():

@@ -126,8 +126,10 @@ def test_what_the_page_says_of_copies(task):
     file.seek(0)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other.b1, model.b1)
-    with pytest.raises(NotImplementedError):  # where torch learns to copy sparse storage, the page is to say so
-        copy.deepcopy(model)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        assert torch.equal(twin(task.u_test), model(task.u_test))
+        assert twin.double()(task.u_test.double()).dtype == torch.float64 and tutorial.stored_bytes(twin) > tutorial.stored_bytes(model)
 
 
 def test_a_sparse_matrix_gets_a_dense_gradient(task):

@@ -19,7 +19,7 @@ import torch
 from torch import fx, nn
 
 from implicit_models import compose_recurrent, compose_spatial, compose_tensors
-from implicit_models.compose_tensors import activation, flat, softmax
+from implicit_models.compose_tensors import activation, flat, softmax, unflattened
 from implicit_models.compose_values import Assembly, Value, double, sum_value
 from implicit_models.matrices import scipy_csr
 from implicit_models.model import ImplicitModel
@@ -59,6 +59,7 @@ _same = _of_value(compose_tensors.same)
 MODULES: dict[type[nn.Module], Callable[..., Any]] = {
     nn.Linear: _linear,
     nn.Flatten: lambda assembly, module, value: flat(value, module.start_dim, module.end_dim),
+    nn.Unflatten: lambda assembly, module, value: unflattened(value, module.dim, module.unflattened_size),
     nn.ReLU: _of_value(activation("relu")),
     nn.LeakyReLU: _leaky,
     nn.Tanh: _of_value(activation("tanh")),

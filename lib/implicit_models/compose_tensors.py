@@ -45,6 +45,13 @@ def flat(value: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     return replace(value, shape=(*value.shape[: start - 1], middle, *value.shape[end:]))
 
 
+def unflattened(value: Value, dim: int, sizes: Sequence[int]) -> Value:
+    """torch.unflatten of a batch: one axis becomes several, of which one size may be -1."""
+    axis = axis_of(value, dim)
+    shape = value.index.reshape(*value.shape[:axis], *sizes, *value.shape[axis + 1 :]).shape
+    return replace(value, shape=shape)
+
+
 def activation(name: str) -> Callable[..., Value]:
     """The rule of a componentwise map."""
 

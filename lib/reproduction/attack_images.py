@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 RED = (0.84, 0.15, 0.16)
 # column -> (label, colour of the colour-blind palette, marker, line): controls dashed, published dotted.
@@ -20,20 +21,26 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
 TITLES = {"replace": "U[0, 1]", "small": "U[0, 0.1]", "sign": "to 0 or 1 by sign"}
 
 
-def with_marks(image: Sequence[float], marked: Sequence[int]) -> np.ndarray:
-    """A square grey image as (side, side, 3), the marked pixels red."""
-    grey = np.clip(np.asarray(image, dtype=float), 0, 1)
-    side = round(grey.size**0.5)
-    if side * side != grey.size:
-        raise ValueError(f"an image must be square, got {grey.size} pixels")
-    colours = np.repeat(grey[:, None], 3, axis=1)
+def with_marks(image: Float[np.ndarray, "*c p"] | Sequence[float], marked: Sequence[int]) -> Float[np.ndarray, "side side 3"]:
+    """A square image, grey (p,) or of colour planes (3, p), the marked pixels red.
+
+    Raises: ValueError for an image that is not square.
+    """
+    planes = np.atleast_2d(np.clip(np.asarray(image, dtype=float), 0, 1))
+    side = round(planes.shape[1] ** 0.5)
+    if side * side != planes.shape[1]:
+        raise ValueError(f"an image must be square, got {planes.shape[1]} pixels")
+    colours = np.broadcast_to(planes, (3, side * side)).T.copy()
     colours[list(marked)] = RED
     return colours.reshape(side, side, 3)
 
 
-def attacked_images(samples: Sequence[Mapping[str, Any]], classes: Sequence[str], title: str):
+def attacked_images(
+    samples: Sequence[Mapping[str, Any]], classes: Sequence[str], title: str, *, draw: Callable[[Any, Sequence[int]], Float[np.ndarray, "H W 3"]] = with_marks
+):
     """One row a panel, one column a sample: the image, below it what the network says. A sparse attack is shown with and without marks.
 
+    Args: draw: (a panel's "image", marked pixels) -> what is shown.
     Raises: ValueError without any sample.
     """
     import matplotlib.pyplot as plt
@@ -50,7 +57,7 @@ def attacked_images(samples: Sequence[Mapping[str, Any]], classes: Sequence[str]
     for line, (k, name, marks) in zip(axes, rows, strict=True):
         for position, (panel_axes, sample) in enumerate(zip(line, samples, strict=True)):
             panel = sample["panels"][k]
-            panel_axes.imshow(with_marks(panel["image"], panel["marked"] if marks else []))
+            panel_axes.imshow(draw(panel["image"], panel["marked"] if marks else []))
             panel_axes.set(xticks=[], yticks=[])
             panel_axes.grid(False)
             wrong = panel["predicted"] != sample["label"]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from reproduction.attack_images import RED, TITLES
+from reproduction import attack_images
+from reproduction.attack_images import TITLES, with_marks
 from reproduction.attack_images import STYLES as SPARSE_STYLES
 from reproduction.plotting import legend_below
 
@@ -37,18 +38,9 @@ def unpacked(text: str) -> Float[np.ndarray, " p"]:
     return np.frombuffer(bytes.fromhex(text), dtype=np.uint8) / 255
 
 
-def colour_image(image: str, marked: Sequence[int] = (), colours: int = 3) -> Float[np.ndarray, "H W 3"]:
-    """A packed square image, a colour plane after the other, the marked pixels red.
-
-    Raises: ValueError for an image that is not square.
-    """
-    planes = unpacked(image).reshape(colours, -1)
-    side = round(planes.shape[1] ** 0.5)
-    if side * side != planes.shape[1]:
-        raise ValueError(f"an image must be square, got {planes.shape[1]} pixels")
-    shown = planes.T.copy()
-    shown[list(marked)] = RED
-    return shown.reshape(side, side, colours)
+def colour_image(image: str, marked: Sequence[int] = ()) -> Float[np.ndarray, "H W 3"]:
+    """A packed square image, a colour plane after the other, the marked pixels red; raises what `with_marks` does."""
+    return with_marks(unpacked(image).reshape(3, -1), marked)
 
 
 def sensitivity_maps(maps: Mapping[str, str], title: str, columns: int = 4):
@@ -112,30 +104,5 @@ def _curves(axes, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[flo
 
 
 def attacked_images(samples: Sequence[Mapping[str, Any]], classes: Sequence[str], title: str):
-    """One row a panel, one column a sample, as `attack_images.attacked_images` draws grey ones.
-
-    Raises: ValueError without any sample.
-    """
-    import matplotlib.pyplot as plt
-
-    if not samples:
-        raise ValueError("no sample to show")
-    rows = []
-    for k, panel in enumerate(samples[0]["panels"]):
-        rows.append((k, panel["name"], False))
-        if any(sample["panels"][k]["marked"] for sample in samples):
-            rows.append((k, f"{panel['name']}, marked", True))
-    columns = len(samples)
-    figure, axes = plt.subplots(len(rows), columns, figsize=(6.2, 0.5 + 1.45 * len(rows) * min(1.0, 5 / columns)), squeeze=False)
-    for line, (k, name, marks) in zip(axes, rows, strict=True):
-        for position, (panel_axes, sample) in enumerate(zip(line, samples, strict=True)):
-            panel = sample["panels"][k]
-            panel_axes.imshow(colour_image(panel["image"], panel["marked"] if marks else ()))
-            panel_axes.set(xticks=[], yticks=[])
-            panel_axes.grid(False)
-            wrong = panel["predicted"] != sample["label"]
-            panel_axes.set_xlabel(str(classes[panel["predicted"]]), color=RED if wrong else "black", fontsize="small", labelpad=2)
-            if position == 0:
-                panel_axes.set_ylabel(name.replace(", ", ",\n"), fontsize="small")
-    figure.suptitle(title, fontsize="medium", y=0.94)
-    return figure
+    """As `attack_images.attacked_images`, of packed colour images."""
+    return attack_images.attacked_images(samples, classes, title, draw=colour_image)

@@ -1,12 +1,7 @@
 """Rows of a convolutional network with one kernel for all positions: least-squares problems in a few hundred rows for a whole network.
 
-Block l has r channels, each a row over d columns: the taps of the window at every channel of the block before, and the shortcut's channels. Columns x_j
-and targets z_i are taken at every sample and position, centred, and divided by their deviations, so that
-
-    1/2 ||M a - z||^2 = 1/2 (n - 2 c_i'a + a'G a),    G = M'M, c_i = M'z_i, n samples times positions,
-
-is the problem of one kernel, whatever is asked of it: a penalty, a ball, or a support from elsewhere. `fit_kernels` fits the blocks in order on the
-network's states or on the model's own.
+Block l has r channels, each a row over d columns: the taps of the window at every channel of the block before, and the shortcut's channels. They are the
+rows of `shared_problem`; `fit_kernels` fits the blocks in order on the network's states or on the model's own.
 
 Source: Tsai thesis (2024), section 3.3, with kernels for rows; Han et al. (2015) for magnitudes.
 """
@@ -15,119 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
+from implicit_models.sim.budget_rows import refit_all
 from implicit_models.sim.network_layers import INPUT, NetworkLayers
+from implicit_models.sim.shared_problem import SharedProblem, shared_problem
+from implicit_models.sim.sparse_model import ridge_head
 
-BATCH = 100  # samples whose windows are held at a time
-DEAD = 1e-6  # a deviation below this, relative to the level, is a column, or a target, that does not vary
-ROUNDING = 100.0  # units of the last place of a sum of squares that are no variance
-
-
-@dataclass(frozen=True)
-class KernelProblem:
-    """The rows of one block in units of deviation one.
-
-    G (d, d), C (r, d), zz (r,): sums over `count` samples times positions; source, tap, channel (d,): what a column is; unit, mean (d,), target, mean_z
-    (r,): the way back, 0 for a target that does not vary.
-    """
-
-    G: Float[np.ndarray, "d d"]
-    C: Float[np.ndarray, "r d"]
-    zz: Float[np.ndarray, " r"]
-    count: int
-    source: Int[np.ndarray, " d"]
-    tap: Int[np.ndarray, " d"]
-    channel: Int[np.ndarray, " d"]
-    unit: Float[np.ndarray, " d"]
-    mean: Float[np.ndarray, " d"]
-    target: Float[np.ndarray, " r"]
-    mean_z: Float[np.ndarray, " r"]
-
-    def explained(self, A: Float[np.ndarray, "r d"]) -> float:
-        """Share of the targets' variance that rows explain, over all of them."""
-        rest = self.zz - 2 * np.einsum("ij,ij->i", A, self.C) + np.einsum("ij,ij->i", A @ self.G, A)
-        weight = self.target**2
-        whole = float(weight @ self.zz)
-        return 1 - float(weight @ rest) / whole if whole > 0 else 1.0
-
-    def kernels(self, A: Float[np.ndarray, "r d"]) -> tuple[dict[int, Float[np.ndarray, "r c t"]], Float[np.ndarray, " r"]]:
-        """Rows in the network's units, source -> (r, channels, taps), and biases."""
-        weight = A * self.target[:, None] / self.unit
-        out = {}
-        for k in np.unique(self.source):
-            own = self.source == k
-            kernel = np.zeros((len(A), self.channel[own].max() + 1, self.tap[own].max() + 1))
-            kernel[:, self.channel[own], self.tap[own]] = weight[:, own]
-            out[int(k)] = kernel
-        return out, self.mean_z - weight @ self.mean
-
-    def rows(self, kernels: Mapping[int, Float[np.ndarray, "r c t"]]) -> Float[np.ndarray, "r d"]:
-        """The inverse of `kernels`: rows in the units of the problem; 0 for a target that does not vary."""
-        A = np.zeros(self.C.shape)
-        for k, kernel in kernels.items():
-            own = self.source == k
-            A[:, own] = kernel[:, self.channel[own], self.tap[own]]
-        return A * self.unit / np.where(self.target > 0, self.target, np.inf)[:, None]
-
-
-def _labels(layers: NetworkLayers, block: int) -> list[tuple[int, int, int]]:
-    sources = layers.blocks[block].sources
-    return [(k, t, c) for k in sorted(sources) for t in range(sources[k].shape[1]) for c in range(layers.shape_of(k)[0])]
-
-
-def _windows(layers: NetworkLayers, block: int, known: Mapping[int, Tensor], means: Mapping[int, Tensor]) -> Tensor:
-    """(d, N P) columns less the means of their channels; what lies outside the image is 0 before that."""
-    parts = []
-    for k, index in sorted(layers.blocks[block].sources.items()):
-        x = known[k].flatten(2)
-        there = torch.from_numpy(np.where(index >= 0, index, x.shape[2]))
-        wide = torch.cat([x, x.new_zeros(*x.shape[:2], 1)], dim=2)[:, :, there.t().reshape(-1)]  # (N, C, taps P)
-        wide = wide.reshape(len(x), x.shape[1], *there.t().shape) - means[k][:, None, None]
-        parts.append(wide.permute(2, 1, 0, 3).reshape(-1, len(x) * there.shape[0]))
-    return torch.cat(parts)
-
-
-def kernel_problem(layers: NetworkLayers, block: int, known: Mapping[int, Tensor], z: Float[Tensor, "m ..."]) -> KernelProblem:
-    """The problem of a block's kernels.
-
-    Args: known: block -> (m, *shape), the states that the columns are read from. z: targets. Sums are in the precision of z over a batch of samples, in
-        double precision over the batches.
-    """
-    b = layers.blocks[block]
-    source, tap, channel = (np.array(each, np.int64) for each in zip(*_labels(layers, block), strict=True))
-    d, r, m = len(source), b.channels, len(z)
-    means = {k: known[k].double().mean(dim=(0, *range(2, known[k].ndim))).to(z.dtype) for k in b.sources}
-    offset = np.concatenate([np.tile(means[k].double().numpy(), b.sources[k].shape[1]) for k in sorted(b.sources)])
-    mean_z = z.double().mean(dim=(0, *range(2, z.ndim)))
-    total = torch.zeros(d + r + 1, d + r + 1, dtype=torch.float64)
-    for at in range(0, m, BATCH):
-        part = slice(at, at + BATCH)
-        target = z[part].flatten(2) - mean_z.to(z.dtype)[:, None]
-        V = torch.cat([_windows(layers, block, {k: known[k][part] for k in b.sources}, means), target.permute(1, 0, 2).reshape(r, -1)])
-        V = torch.cat([V, V.new_ones(1, V.shape[1])])
-        total += (V @ V.t()).double()
-    count, T = m * b.positions, total.numpy()
-    mean = T[-1, :-1] / count
-    S = T[:-1, :-1] - count * np.outer(mean, mean)
-    deviation = np.sqrt(np.maximum(np.diag(S), 0.0) / count)
-    level = np.abs(np.r_[offset, mean_z.numpy()])
-    # A column may be constant where it is read and its channel not elsewhere: then S is the rounding of two equal terms.
-    live = (deviation > np.maximum(DEAD * level, 1e-30)) & (np.diag(S) > ROUNDING * torch.finfo(z.dtype).eps * np.diag(T)[:-1])
-    unit = np.where(live, deviation, 1.0)
-    S = np.where(live[:, None] & live, S / unit[:, None] / unit, 0.0)
-    S = 0.5 * (S + S.T)
-    return KernelProblem(
-        np.ascontiguousarray(S[:d, :d]), np.ascontiguousarray(S[d:, :d]), np.where(live[d:], float(count), 0.0), count, source, tap, channel,
-        unit[:d], mean[:d] + offset, unit[d:] * live[d:], mean_z.numpy() + mean[d:],
-    )  # fmt: skip
+BATCH = 100  # samples of a forward pass
 
 
 @torch.no_grad()
@@ -210,7 +106,7 @@ class KernelModel(nn.Module):
         return {"numbers": numbers, "entries": entries}
 
 
-Solver = Callable[[int, KernelProblem], Float[np.ndarray, "r d"]]
+Solver = Callable[[int, SharedProblem], Float[np.ndarray, "r d"]]
 
 
 def walk(layers: NetworkLayers, u: Float[Tensor, "m ..."], visit: Callable[[int, dict[int, Tensor], Tensor], Any], model: KernelModel | None) -> dict[int, Tensor]:
@@ -242,7 +138,7 @@ def fit_kernels(layers: NetworkLayers, u: Float[Tensor, "m ..."], solve: Solver,
     model, fit = KernelModel(layers), {}
 
     def visit(block: int, known: dict[int, Tensor], z: Tensor) -> None:
-        problem = kernel_problem(layers, block, known, z)
+        problem = shared_problem(layers, block, layers.blocks[block].sources, known, z)
         A = solve(block, problem)
         model.set(block, *problem.kernels(A))
         fit[block] = problem.explained(A)
@@ -252,14 +148,14 @@ def fit_kernels(layers: NetworkLayers, u: Float[Tensor, "m ..."], solve: Solver,
 
 
 @torch.no_grad()
-def teacher_problems(layers: NetworkLayers, u: Float[Tensor, "m ..."]) -> dict[int, KernelProblem]:
+def teacher_problems(layers: NetworkLayers, u: Float[Tensor, "m ..."]) -> dict[int, SharedProblem]:
     """The problem of every block on the network's states: made once for many fits."""
-    found: dict[int, KernelProblem] = {}
-    walk(layers, u, lambda block, known, z: found.__setitem__(block, kernel_problem(layers, block, known, z)), None)
+    found: dict[int, SharedProblem] = {}
+    walk(layers, u, lambda block, known, z: found.__setitem__(block, shared_problem(layers, block, layers.blocks[block].sources, known, z)), None)
     return found
 
 
-def model_of(layers: NetworkLayers, problems: Mapping[int, KernelProblem], rows: Mapping[int, Float[np.ndarray, "r d"]]) -> KernelModel:
+def model_of(layers: NetworkLayers, problems: Mapping[int, SharedProblem], rows: Mapping[int, Float[np.ndarray, "r d"]]) -> KernelModel:
     """The model of rows of given problems."""
     model = KernelModel(layers)
     for block, A in rows.items():
@@ -267,15 +163,12 @@ def model_of(layers: NetworkLayers, problems: Mapping[int, KernelProblem], rows:
     return model
 
 
-def restricted(problem: KernelProblem, support: Bool[np.ndarray, "r d"], ridge: float = 1e-3) -> Float[np.ndarray, "r d"]:
-    """Least squares of every row on its support; ridge relative to each column's squared norm."""
-    A = np.zeros(problem.C.shape)
-    square = np.diag(problem.G)
-    for i, chosen in enumerate(support & (square > 0)):
-        on = np.flatnonzero(chosen)
-        if len(on) and problem.zz[i] > 0:
-            A[i, on] = np.linalg.solve(problem.G[np.ix_(on, on)] + ridge * np.diag(square[on]), problem.C[i, on])
-    return A
+def restricted(problem: SharedProblem, support: Bool[np.ndarray, "r d"], ridge: float = 1e-3) -> Float[np.ndarray, "r d"]:
+    """Least squares of every row on its support; ridge relative to each column's squared norm. Columns that depend on earlier ones stay zero."""
+    chosen = (support & (problem.zz > 0)[:, None]).astype(float)[:, None]
+    A, explained = np.zeros(chosen.shape), np.empty(chosen.shape[:2])
+    refit_all(problem.G, problem.C, chosen, ridge, A, explained)
+    return A[:, 0]
 
 
 def largest(weights: Float[np.ndarray, "..."], share: float) -> Bool[np.ndarray, "..."]:
@@ -289,10 +182,6 @@ def largest(weights: Float[np.ndarray, "..."], share: float) -> Bool[np.ndarray,
 @torch.no_grad()
 def fitted_head(model: KernelModel, u: Float[Tensor, "m ..."], outputs: Float[Tensor, "m q"], ridge: float = 1e-3) -> tuple[Tensor, Tensor]:
     """Weight and bias of the last layer by ridge regression of the network's outputs on the model's features."""
-    X = torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)]).double()
-    mean, target = X.mean(0), outputs.double().mean(0)
-    G = (X - mean).t() @ (X - mean)
-    square = G.diagonal()
-    G = G + torch.diag(torch.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
-    W = torch.linalg.solve(G, (X - mean).t() @ (outputs.double() - target)).t()
-    return W.to(u.dtype), (target - W @ mean).to(u.dtype)
+    features = torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)])
+    weight, bias = ridge_head(features, outputs, ridge)
+    return torch.from_numpy(weight).to(u.dtype), torch.from_numpy(bias).to(u.dtype)

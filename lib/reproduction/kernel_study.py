@@ -22,7 +22,8 @@ from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT
 from implicit_models.sim.perspective import solve_perspective_rows
 from implicit_models.sim.rows import solve_rows
-from reproduction.kernel_rows import KernelModel, KernelProblem, fit_kernels, fitted_head, largest, model_of, own_kernels, restricted, teacher_problems, walk
+from implicit_models.sim.shared_problem import SharedProblem
+from reproduction.kernel_rows import KernelModel, fit_kernels, fitted_head, largest, model_of, own_kernels, restricted, teacher_problems, walk
 from reproduction.resnet_study import Task, accuracies, outputs, stored
 
 CONTROLS = ("magnitude", "magnitude_bias", "magnitude_refit", "random_refit")
@@ -88,12 +89,12 @@ def described(model: KernelModel, given: Task, u: Tensor | None = None) -> dict[
 
 
 @functools.lru_cache(maxsize=2)
-def problems_of(given: Task, m: int, seed: int) -> dict[int, KernelProblem]:
+def problems_of(given: Task, m: int, seed: int) -> dict[int, SharedProblem]:
     """The problem of every block on the network's states of m images."""
     return teacher_problems(given.layers, given.draw(m, seed)[0])
 
 
-def penalised_rows(problem: KernelProblem, weight: float, objective: str, knee: float = 1.0) -> tuple[Float[np.ndarray, "r d"], int]:
+def penalised_rows(problem: SharedProblem, weight: float, objective: str, knee: float = 1.0) -> tuple[Float[np.ndarray, "r d"], int]:
     """Rows of 1/2||M a - z||^2 + n penalty, and how many have no certificate; n the problem's count, so that the weight is one of means.
 
     Mathematics: weight ||a||_1 ("l1"); alpha s + eta t of the perspective with 2 sqrt(alpha eta) = weight, sqrt(eta / alpha) = knee; weight ||a||^2 ("l2").
@@ -119,7 +120,7 @@ def penalised(given: Task, weight: float, objective: str, *, m: int, seed: int, 
     def compute() -> dict[str, Any]:
         u, failed = given.draw(m, seed)[0], []
 
-        def solve(block: int, problem: KernelProblem) -> np.ndarray:
+        def solve(block: int, problem: SharedProblem) -> np.ndarray:
             A, bad = penalised_rows(problem, weight, objective, knee)
             failed.append(bad)
             return restricted(problem, A != 0) if student else A
@@ -136,7 +137,7 @@ def penalised(given: Task, weight: float, objective: str, *, m: int, seed: int, 
     return stored("penalised", given, settings, compute, __name__)
 
 
-def ball_rows(problem: KernelProblem, scales: Sequence[np.ndarray] | None, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def ball_rows(problem: SharedProblem, scales: Sequence[np.ndarray] | None, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A block's kernels with the ball of a scale as a plain one: G, C, column factors q (d,) and radii for kappa = 1 (r,).
 
     Mathematics: sum_j s_j |w_j| <= kappa s_i in the network's units; a_j = w_j unit_j / t_i, q_j = s_j / (s_i unit_j ref) gives

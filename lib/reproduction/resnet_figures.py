@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from reproduction.plotting import legend_below
+from reproduction.sparsity_figures import style
 
 # name -> (label, colour of the colour-blind palette, marker, line): literal fits solid, repaired ones dash-dotted, controls dashed, published without.
 STYLES: dict[str, tuple[str, int, str, str]] = {
@@ -38,11 +39,16 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
 }
 
 
-def look(name: str, position: int = 0) -> dict[str, Any]:
-    """Matplotlib keywords of a curve."""
+def look(name: str) -> dict[str, Any]:
+    """Matplotlib keywords of a curve of `STYLES`.
+
+    Raises: ValueError for another name.
+    """
     import seaborn
 
-    label, colour, marker, line = STYLES.get(name, (name, position % 10, "osv^D<>ph*"[position % 10], "-"))
+    if name not in STYLES:
+        raise ValueError(f"no style for the curve {name!r}: known are {', '.join(STYLES)}")
+    label, colour, marker, line = STYLES[name]
     return {"label": label, "color": seaborn.color_palette("colorblind")[colour], "marker": marker, "linestyle": line}
 
 
@@ -68,9 +74,9 @@ def frontier(curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], coun
 
     figure, panels = plt.subplots(len(counts), 1, figsize=(6.2, 4.9 * len(counts)), squeeze=False, gridspec_kw={"hspace": 0.62})
     for axes, (key, label, names) in zip(panels[:, 0], counts, strict=True):
-        for position, name in enumerate(names):
+        for name in names:
             if curves.get(name):
-                ranged(axes, [c[key] for c in curves[name]], [c["accuracy"] for c in curves[name]], **look(name, position))
+                ranged(axes, [c[key] for c in curves[name]], [c["accuracy"] for c in curves[name]], **look(name))
         axes.axhline(network, color="0.5", linewidth=1, linestyle=":")
         axes.set(xlabel=label, ylabel="test accuracy (%)", xlim=(lowest, 100), ylim=(floor, None))
         legend_below(axes)
@@ -99,8 +105,8 @@ def against_images(images: Mapping[str, Sequence[float]], curves: Mapping[str, S
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.2, 4.6))
-    for position, (name, values) in enumerate(curves.items()):
-        axes.plot(images[name], values, **(look(f"curve {name}", position) | {"label": labels[name]}))
+    for position, (name, values) in enumerate(curves.items()):  # names of no style: one by position
+        axes.plot(images[name], values, **(style(f"curve {name}", position) | {"label": labels[name]}))
     axes.axhline(network, color="0.5", linewidth=1, linestyle=":")
     axes.set(xlabel="images of the fit", ylabel="test accuracy (%)", xscale="log", ylim=(0, None), title=title)
     axes.title.set_fontsize("medium")

@@ -133,7 +133,7 @@ def stored_bytes(model: nn.Module) -> int:
         parts = (t.crow_indices(), t.col_indices(), t.values()) if t.layout == torch.sparse_csr else (t,)
         total += sum(part.numel() * part.element_size() for part in parts)
     kept = [i for i, b in enumerate(model.layers.blocks) if i not in model.fitted and not b.derived]
-    item = torch.empty(0, dtype=model.layers.dtype).element_size()
+    item = torch.empty(0, dtype=model.dtype).element_size()
     return total + item * sum(model.layers.kernel_weights(i) for i in kept)
 
 

@@ -134,7 +134,10 @@ def _linear(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
 
 def _flat(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
     if len(shape) != 1:
-        raise TypeError(NOT_READ)
+        dims = "" if module is None else f" (start_dim={module.start_dim}, end_dim={module.end_dim})"
+        raise TypeError(
+            f"it is not read: it makes shape {shape} of samples of shape {reach.shape}{dims}; read is what flattens them whole (start_dim=1, end_dim=-1)"
+        )
     return replace(_whole(reach, shape), flat=reach) if len(reach.shape) > 1 else reach
 
 

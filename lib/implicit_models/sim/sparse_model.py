@@ -10,7 +10,9 @@ Source: Tsai thesis (2024), sections 2.5 and 3.2.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,22 @@ class SparseModel(nn.Module):
         self.fitted = tuple(sorted(rows))
         self.sources = {block: tuple(sorted((sources or {}).get(block, layers.blocks[block].sources))) for block in self.fitted}
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its tensors now, and of its inputs: the network's until `double()` or `float()` changes it."""
+        return next((t.dtype for t in (*self.buffers(), *self.parameters()) if t.is_floating_point()), self.layers.dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseModel:
+        # torch does not copy sparse storage, and what `layers` remembers are nodes of the graph that it was made of
+        for t in (*self._buffers.values(), *self._parameters.values()):
+            if t is not None and t.layout is torch.sparse_csr:
+                values = t.detach().clone()
+                memo[id(t)] = nn.Parameter(values, t.requires_grad) if isinstance(t, nn.Parameter) else values
+        memo[id(self.layers)] = replace(self.layers, traced=copy.deepcopy(self.layers.traced, memo), _needed={})
+        out = memo[id(self)] = type(self).__new__(type(self))
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return out
+
     def forward(self, u: Float[Tensor, "N ..."]) -> Float[Tensor, "N q"]:
         """Outputs of the sparse model."""
         return self.output(self.states(u))
@@ -57,7 +75,7 @@ class SparseModel(nn.Module):
 
         Raises: TypeError, ValueError naming the shape or dtype that does not fit.
         """
-        check_inputs(u, self.layers)
+        check_inputs(u, self.layers, self.dtype)
         known = {INPUT: u}
         for block in range(len(self.layers.blocks)):
             z = self.pre_activation(block, known) if block in self.fitted else self.layers.affine(block, known)
@@ -82,12 +100,24 @@ def sparse_map(A: Tensor, shift: Tensor, known: Sequence[Tensor], shape: tuple[i
     return ((A @ x.t()).t() + shift).reshape(len(x), *shape)
 
 
-def check_inputs(u: Any, layers: NetworkLayers) -> None:
-    """Raises: TypeError for anything but a floating tensor of the network's dtype, ValueError for samples of another shape."""
+def ridge_head(features: Float[Tensor, "m f"], outputs: Float[Tensor, "m q"], ridge: float = 1e-3) -> tuple[Float[np.ndarray, "q f"], Float[np.ndarray, " q"]]:
+    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's variance."""
+    X, Y = features.double().numpy(), outputs.double().numpy()
+    mean, target = X.mean(0), Y.mean(0)
+    X = X - mean
+    G = X.T @ X
+    square = np.diag(G)
+    G = G + np.diag(np.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
+    W = np.linalg.solve(G, X.T @ (Y - target)).T
+    return W, target - W @ mean
+
+
+def check_inputs(u: Any, layers: NetworkLayers, dtype: torch.dtype) -> None:
+    """Raises: TypeError for anything but a tensor of the dtype that the network has now, ValueError for samples of another shape."""
     if not isinstance(u, Tensor):
         raise TypeError(f"inputs must be a torch tensor, got {type(u).__name__}")
-    if u.dtype != layers.dtype:
-        raise TypeError(f"inputs are {u.dtype}, the network is {layers.dtype}: convert them (integers are not scaled silently)")
+    if u.dtype != dtype:
+        raise TypeError(f"inputs are {u.dtype}, the network is {dtype}: convert them (integers are not scaled silently)")
     if tuple(u.shape[1:]) != layers.input_shape:
         raise ValueError(f"samples must have shape {layers.input_shape}, got {tuple(u.shape[1:])}")
 

@@ -14,6 +14,7 @@ Source: Tsai thesis (2024), chapter 3; SIM paper.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ from implicit_models.sim.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.position_problem import PositionProblem, position_problem
 from implicit_models.sim.position_rows import solve_block
-from implicit_models.sim.shared_rows import SharedRows, solve_shared
-from implicit_models.sim.sparse_model import SparseModel, check_inputs, sparse_map
+from implicit_models.sim.shared_problem import SharedProblem, shared_problem
+from implicit_models.sim.shared_rows import solve_shared
+from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
 from implicit_models.sim.sparsity_report import LayerReport, layer_report, sparsity_report
 from implicit_models.sim.working_rows import solve_working
 
@@ -111,8 +113,8 @@ def sparsify(
         held_out: other samples, for the share of variance explained on them.
         rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
         cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
-        device: for support "before" within a radius or a penalty, where every row has a working set: a torch device with double precision ("cuda")
-            that compares residuals with all columns; "cpu": the backend's workers do.
+        device: for support "before" within a radius or a penalty, where every row has a working set: "cuda" or "cuda:k", a card that
+            compares residuals with all columns; "cpu": the backend's workers do.
         backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on there.
     Returns: `SparseModel`, its `report` filled; a list where the budget has several values.
     Raises: TypeError, ValueError naming the argument; what `read_layers` raises.
@@ -138,7 +140,7 @@ def sparsify(
         layers.head()
     for u in (data, held_out):
         if u is not None:
-            check_inputs(u, layers)
+            check_inputs(u, layers, layers.dtype)
             if not len(u):
                 raise ValueError("held_out has no samples: give some, or None" if u is held_out else "data has no samples")
             if not bool(torch.isfinite(u).all()):
@@ -147,11 +149,9 @@ def sparsify(
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
     if share_conv and scale != "std":
         raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
-    if str(device).split(":")[0] != "cpu" and (support != "before" or budget.kind == "keep" or share_conv):
-        raise ValueError(f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows are solved on the cpu")
-    _check_device(device)
+    _check_device(device, working=support == "before" and budget.kind != "keep" and not share_conv)
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, str(device), backend, workers, folder, progress)
+    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
     with torch.no_grad():
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
@@ -163,12 +163,19 @@ def sparsify(
     return models if len(budget) > 1 else models[0]
 
 
-def _check_device(device: Any) -> None:
-    """Raises: ValueError unless it names a torch device that is there and has double precision."""
-    try:
-        torch.ones(1, dtype=torch.float64).to(torch.device(device)).cpu()
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise ValueError(f"device must be 'cpu' or a torch device with double precision that is there, got {device!r}: {str(error).splitlines()[0]}") from None
+def _check_device(device: Any, *, working: bool) -> None:
+    """Raises: TypeError for anything but a name; ValueError unless it is "cpu" or, for working sets, a CUDA card that is there."""
+    if not isinstance(device, str):
+        raise TypeError(f"device must be 'cpu', 'cuda' or 'cuda:k', got {device!r}")
+    if device == "cpu":
+        return
+    if not re.fullmatch("cuda(:[0-9]+)?", device):
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:k', got {device!r}")
+    if not working:
+        raise ValueError(f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows are solved on the cpu")
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(device.partition(":")[2] or 0) >= cards:
+        raise ValueError(f"device {device!r} is not there: torch sees {cards} CUDA cards")
 
 
 def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool, head: bool) -> list[SparseModel]:
@@ -196,9 +203,10 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
         else:
             begin = time.perf_counter()
             tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}
-            problem: PositionProblem | SharedRows
+            problem: PositionProblem | SharedProblem
             if setup.share_conv:
-                problem, found = solve_shared(layers, block, sources, own, z, m, setup.budget, min_active=setup.min_active, **tolerances)
+                problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
+                found = solve_shared(problem, setup.budget, **tolerances)
             else:
                 problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, gram=not setup.working)
                 run = {
@@ -229,8 +237,8 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     for t in range(K):
         model = SparseModel(layers, rows[t], None, sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds), reads)
         if head:
-            weight, bias = _head(_batched(model.layers.features, own) if student else _features(model, data), outputs[:m])
-            model = SparseModel(layers, rows[t], (weight, bias), model.report, reads)
+            features = _batched(model.layers.features, own)[:m] if student else _features(model, data)
+            model = SparseModel(layers, rows[t], ridge_head(features, outputs[:m]), model.report, reads)
         models.append(model.eval())
     return models
 
@@ -302,15 +310,3 @@ def _settings(setup: _Setup, t: int, student: bool) -> dict[str, Any]:
 
 def _features(model: SparseModel, u: Tensor) -> Tensor:
     return torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)])
-
-
-def _head(features: Tensor, outputs: Tensor, ridge: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's variance."""
-    X, Y = features[: len(outputs)].double().numpy(), outputs.double().numpy()
-    mean, target = X.mean(0), Y.mean(0)
-    X = X - mean
-    G = X.T @ X
-    square = np.diag(G)
-    G = G + np.diag(np.where(square > 0, ridge * square, 1.0))  # a dead feature gets no weight
-    W = np.linalg.solve(G, X.T @ (Y - target)).T
-    return W, target - W @ mean

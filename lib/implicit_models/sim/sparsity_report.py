@@ -16,7 +16,7 @@ from implicit_models.sim.network_layers import WEIGHTED, NetworkLayers
 if TYPE_CHECKING:
     from implicit_models.sim.position_problem import PositionProblem
     from implicit_models.sim.position_rows import BlockRows
-    from implicit_models.sim.shared_rows import SharedRows
+    from implicit_models.sim.shared_problem import SharedProblem
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class SparsityReport:
 
 
 def layer_report(
-    layers: NetworkLayers, block: int, problem: PositionProblem | SharedRows, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, refit: bool
+    layers: NetworkLayers, block: int, problem: PositionProblem | SharedProblem, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, refit: bool
 ) -> LayerReport:
     """Report of one block at budget t; explained: share of the variance on held-out samples."""
     b = layers.blocks[block]

@@ -96,8 +96,8 @@ def test_a_quoted_claim_publishes_the_value(measured, identifier, name):
     assert measured.published_text(identifier, name)
 
 
-def test_pages_quote_runs_and_verdicts():
-    assert len(ROLES) > 40 and len(VERDICTS_QUOTED) > 5  # the patterns above find what the pages hold
+def test_pages_quote_runs_verdicts_and_claims():
+    assert len(ROLES) > 40 and len(VERDICTS_QUOTED) > 5 and len(PUBLISHED) > 10  # the patterns above find what the pages hold
 
 
 def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):

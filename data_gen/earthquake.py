@@ -13,9 +13,9 @@ control), the scales (see `implicit_models.seismology.encoding`) and the noise (
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from jaxtyping import Float
 from data_gen.dataset import Dataset
 from data_gen.sizes import check_sizes
 from data_gen.streams import stream
-from implicit_models.seismology.encoding import Encoding
+from implicit_models.seismology.encoding import FEATURES, Encoding
 from implicit_models.seismology.geodesy import destination
 from implicit_models.seismology.table import PTable, build_p_table
 
@@ -122,12 +122,13 @@ def make_samples(
 
     Raises:
         ValueError: arrays of several lengths, a depth that the table lacks, distances without a P wave, a negative noise.
+        TypeError: an argument that is no number.
     """
+    _check_options(n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg)
     table = build_p_table() if table is None else table
-    lat, lon, depth_km = (np.asarray(value, np.float64) for value in (lat, lon, depth_km))
+    lat, lon, depth_km = (_array(name, value) for name, value in (("lat", lat), ("lon", lon), ("depth_km", depth_km)))
     if lat.ndim != 1 or lat.shape != lon.shape or lat.shape != depth_km.shape:
         raise ValueError(f"lat, lon and depth_km must be vectors of one length, got {lat.shape}, {lon.shape}, {depth_km.shape}")
-    _check_options(n_stations=n_stations, noise_s=noise_s, noise_deg=noise_deg)
     rows = _rows(table, depth_km)
     low, high = _columns(table, min_dist_deg, max_dist_deg)
     where, noise = stream(seed, f"{name} stations", *values), stream(seed, f"{name} noise", *values)
@@ -187,12 +188,19 @@ def earthquake(
         values for `Encoding.from_dict`), "samples" {"train", 0, k: Samples} with all physical quantities.
 
     Raises:
-        ValueError: an option outside its domain, a step that does not divide the bands, more samples than there are.
+        ValueError: an option outside its domain, a step that does not divide the bands, more samples than there are, two depths that are
+            one row of the travel-time table.
+        TypeError: an argument of another kind, which is named.
 
     Source: Ganesh (2023), section 4.2 and Table 1; Decugis et al. (2024), A.4 and Table 3; Tsai thesis (2024), section 5.3.
     """
-    if split not in ("sample", "epicentre"):
-        raise ValueError(f"split must be 'sample' or 'epicentre', got {split!r}")
+    _check_options(n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg)
+    known = {"split": (split, ("sample", "epicentre")), "layout": (layout, tuple(FEATURES)), "longitude": (longitude, ("absolute", "anchor"))}
+    for name, (value, values) in known.items():
+        if not isinstance(value, str) or value not in values:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, values))}, got {value!r}")
+    if not isinstance(bands, (Sequence, np.ndarray)):  # what can be read once only would be empty when the bands are drawn
+        raise TypeError(f"bands must be a list of 1 to 9, got {bands!r}")
     for k in bands:
         if k not in range(1, 10):
             raise ValueError(f"bands are numbered 1 to 9, got {k!r}")
@@ -235,8 +243,11 @@ def mesh(step_deg: float = 5.0, *, seed: int) -> tuple[Float[np.ndarray, " M"], 
 
     Raises:
         ValueError: another step.
+        TypeError: a step that is no number.
     """
-    if not step_deg > 0 or abs(10 / step_deg - round(10 / step_deg)) > 1e-9:
+    _check_numbers(step_deg=step_deg)
+    parts = 10 / step_deg if step_deg > 0 else 0.0
+    if not 1 - 1e-9 <= parts < np.inf or abs(parts - round(parts)) > 1e-9:  # a huge step would divide 10 degrees into no cell
         raise ValueError(f"step_deg must divide 10 degrees, the width of a band, got {step_deg}")
     rows, columns = round(180 / step_deg), round(360 / step_deg)
     inside = np.clip(stream(seed, "mesh").random((2, rows, columns)), 2**-30, 1)  # an edge belongs to neither neighbour
@@ -263,19 +274,22 @@ def _depths(depths: int | Sequence[float], table: PTable) -> np.ndarray:
         if not 1 <= depths <= len(table.depths_km):
             raise ValueError(f"depths must be 1 to {len(table.depths_km)} whole km, or a list of them, got {depths}")
         return table.depths_km[np.round(np.linspace(0, len(table.depths_km) - 1, depths)).astype(int)]
-    depth = np.asarray(depths, np.float64)
+    depth = _array("depths", depths)
     if depth.ndim != 1 or not depth.size:
         raise ValueError(f"depths must be a number or a list of km, got {depths!r}")
     rows = _rows(table, depth)
-    if len(np.unique(rows)) < len(rows):  # copies of one event would be in training and in test
-        raise ValueError(f"depths must differ, got {next(d for d, n in Counter(depth.tolist()).items() if n > 1):g} km more than once")
+    order = np.argsort(rows, kind="stable")
+    same = np.flatnonzero(np.diff(rows[order]) == 0)
+    if same.size:  # copies of one event would be in training and in test
+        one, other = depth[order[same[0] : same[0] + 2]]
+        raise ValueError(f"depths must differ by a row of the travel-time table, got {one} and {other} km")
     return depth
 
 
 def _rows(table: PTable, depth_km: np.ndarray) -> np.ndarray:
     step = table.depths_km[1] - table.depths_km[0]
     rows = (depth_km - table.depths_km[0]) / step
-    whole = np.round(rows)
+    whole = np.round(np.nan_to_num(rows, posinf=-1, neginf=-1))  # no row: infinity less infinity would warn
     wrong = np.flatnonzero(~((np.abs(rows - whole) < 1e-6) & (whole >= 0) & (whole < len(table.depths_km))))
     if wrong.size:
         raise ValueError(
@@ -298,8 +312,24 @@ def _columns(table: PTable, min_dist_deg: float, max_dist_deg: float) -> tuple[i
     return int(inside[0]), int(inside[-1])
 
 
-def _check_options(n_stations: int, **noises: float) -> None:
+def _check_options(n_stations: int, *, min_dist_deg: float, max_dist_deg: float, **noises: float) -> None:
+    """Refuse stations, distances and noises by name; distances that are numbers are held against the table by `_columns`."""
     check_sizes(1, n_stations=n_stations)
+    _check_numbers(min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, **noises)
     for name, value in noises.items():
         if not (np.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite standard deviation of at least 0, got {value}")
+
+
+def _check_numbers(**values: float) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def _array(name: str, values: Sequence[float]) -> np.ndarray:
+    """Values in float64; what cannot be is named."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {values!r}") from None

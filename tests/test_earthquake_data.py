@@ -218,6 +218,14 @@ def test_depths_are_whole_kilometres_of_the_table():
         ({"n_train": 10_000_000}, "train has 720576 samples, 10000000 are wanted"),
         ({"n_train": 1, "n_test": 30_000}, r"test\[1\] has 20016 samples, 30000 are wanted"),
         ({"seed": -1}, "seed must be non-negative, got -1"),
+        ({"step_deg": float("inf")}, "step_deg must divide 10 degrees, the width of a band, got inf"),
+        ({"step_deg": 1e12}, "step_deg must divide 10 degrees, the width of a band, got 1000000000000.0"),
+        ({"step_deg": 1e-320}, "step_deg must divide 10 degrees"),
+        ({"layout": ["six"]}, r"layout must be 'six' or 'five', got \['six'\]"),
+        ({"longitude": None}, "longitude must be 'absolute' or 'anchor', got None"),
+        ({"depths": "5"}, "depths must be a number or a list of km, got '5'"),
+        ({"depths": [5.0, float("inf")]}, "got inf at index 1"),
+        ({"depths": [float("nan")]}, "got nan at index 0"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
@@ -225,15 +233,41 @@ def test_bad_arguments_are_named(arguments, message):
         earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
 
 
-@pytest.mark.parametrize("arguments", [{"bands": [2.0]}, {"n_test": 5.0}, {"n_train": True}, {"n_stations": 2.5}])
+@pytest.mark.parametrize("arguments", [{"bands": [2.0]}, {"n_test": 5.0}, {"n_train": True}, {"n_stations": 2.5}, {"n_stations": True}])
 def test_counts_are_whole_numbers(arguments):
     with pytest.raises(TypeError, match=f"must be an integer, got {next(iter(np.ravel(*arguments.values())))}"):
         earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
 
 
-def test_a_depth_is_given_once():
-    with pytest.raises(ValueError, match="depths must differ, got 5 km more than once"):
-        earthquake(depths=[5, 10, 5], n_train=1, n_test=1, seed=0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_stations": "5"}, "n_stations must be an integer, got '5'"),
+        ({"n_train": "5"}, "n_train must be an integer, got '5'"),
+        ({"n_stations": "5", "depths": [0.5]}, "n_stations must be an integer, got '5'"),
+        ({"min_dist_deg": "1"}, "min_dist_deg must be a number, got '1'"),
+        ({"max_dist_deg": None}, "max_dist_deg must be a number, got None"),
+        ({"step_deg": "5"}, "step_deg must be a number, got '5'"),
+        ({"noise_s": "1"}, "noise_s must be a number, got '1'"),
+        ({"noise_deg": [1.0, 2.0]}, r"noise_deg must be a number, got \[1.0, 2.0\]"),
+        ({"depths": ["a"]}, r"depths must be numbers, got \['a'\]"),
+        ({"depths": {5, 6}}, r"depths must be numbers, got \{5, 6\}"),
+        ({"bands": 3}, "bands must be a list of 1 to 9, got 3"),
+        ({"bands": iter((1, 2))}, "bands must be a list of 1 to 9, got <tuple_iterator"),
+        ({"seed": "0"}, "seed must be an integer, got '0'"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("depths", "named"), [([5, 10, 5], "5.0 and 5.0"), ([5.0, 5.0000001], "5.0 and 5.0000001"), ([7, 5.0000001, 600, 4.9999999], "5.0000001 and 4.9999999")]
+)
+def test_a_depth_is_given_once(depths, named):
+    with pytest.raises(ValueError, match=f"depths must differ by a row of the travel-time table, got {named} km"):
+        earthquake(depths=depths, n_train=1, n_test=1, seed=0)
 
 
 def test_vectors_of_events_must_agree():
@@ -243,4 +277,8 @@ def test_vectors_of_events_must_agree():
         make_samples([91.0], [0.0], [0.0], seed=0)
     with pytest.raises(TypeError, match="n_stations must be an integer, got 2.5"):
         make_samples([0.0], [0.0], [0.0], 2.5, seed=0)
+    with pytest.raises(TypeError, match="n_stations must be an integer, got '5'"):
+        make_samples(["a"], [0.0], [0.0], "5", seed=0)
+    with pytest.raises(TypeError, match=r"lat must be numbers, got \['a'\]"):
+        make_samples(["a"], [0.0], [0.0], seed=0)
     assert len(make_samples([], [], [], seed=0, table=build_p_table())) == 0

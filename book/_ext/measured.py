@@ -1,18 +1,22 @@
-"""Measured numbers, verdicts and figures on pages, from the committed runs: nothing of them is typed.
+"""Measured and published numbers, verdicts and figures on pages, from the committed runs and the claims: nothing of them is typed.
 
     {measured}`ch5_identity:growth_implicit_40`     median and range of a recorded value, with its unit
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
+    {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
+    {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name ("accuracy, %")
     ```{drawn} reproduction.figures:identity_figure ch5_identity
     :alt: what a reader who does not see it must know
     :name: fig-...
     Caption.
     ```
 
-A notebook without a committed run is said to have none; a key that a committed run does not hold is a warning, and so an
-error of the build.
+A notebook without a committed run is said to have none; a key that a committed run does not hold, a claim that there is not, or a
+value that it does not publish is a warning, and so an error of the build.
 """
 
+import re
 from functools import lru_cache
+from html import unescape
 from importlib import import_module
 
 from docutils import nodes
@@ -20,8 +24,9 @@ from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from reproduction.claims import CLAIMS, judge, load_claims, recorded_values
+from reproduction.claims import CLAIMS, format_published, judge, load_claims, recorded_values
 from reproduction.content_key import ROOT
+from reproduction.pages import named
 from reproduction.results import RESULTS, summary
 
 logger = logging.getLogger(__name__)
@@ -57,15 +62,40 @@ def claims():
     return {claim["id"]: claim for claim in load_claims()}
 
 
-def verdict_of(identifier):
-    """Verdict of a claim, with its staleness, from its committed run.
+def claim_of(identifier):
+    """A claim.
 
     Raises:
         KeyError: when there is no such claim.
     """
     if identifier not in claims():
         raise KeyError(f"no claim {identifier!r}")
-    claim = claims()[identifier]
+    return claims()[identifier]
+
+
+def published_text(identifier, name=""):
+    """What a claim publishes, as the scoreboard prints it, or the one value with this name, with or without the unit that ends it.
+
+    Raises:
+        KeyError: when there is no such claim, or it publishes no value of that name, naming both.
+    """
+    published = claim_of(identifier)["published"]
+    if not name:
+        return unescape(named(format_published(published)))  # a node is text: it is escaped where it is written
+    for full, value in published.items() if isinstance(published, dict) else ():
+        unit = re.search(r", (%|[a-z]+)$", full)
+        if name in (full, full[: unit.start()] if unit else full):
+            return format_published(value) + (f" {unit[1]}" if unit else "")
+    raise KeyError(f"claim {identifier!r} publishes no {name!r}")
+
+
+def verdict_of(identifier):
+    """Verdict of a claim, with its staleness, from its committed run.
+
+    Raises:
+        KeyError: when there is no such claim.
+    """
+    claim = claim_of(identifier)
     content, stale = committed(claim.get("measure", claim)["notebook"])
     return judge(claim, content, stale)
 
@@ -89,7 +119,28 @@ class Measured(SphinxRole):
             return [nodes.problematic(self.text, self.text)], []
 
 
-class VerdictRole(SphinxRole):
+class ScoreboardRole(SphinxRole):
+    """A text with a link to a claim's row of the scoreboard."""
+
+    def row(self, identifier, text, classes):
+        up = "../" * self.env.docname.count("/")
+        return nodes.reference(self.text, text, refuri=f"{up}scoreboard.html#{identifier}", classes=classes)
+
+
+class Published(ScoreboardRole):
+    """Role `published`."""
+
+    def run(self):
+        self.env.note_dependency(str(CLAIMS))
+        identifier, _, name = self.text.partition(":")
+        try:
+            return [self.row(identifier, published_text(identifier, name), ["published"])], []
+        except (KeyError, ValueError) as error:
+            logger.warning("published: %s", error, location=self.get_location())
+            return [nodes.problematic(self.text, self.text)], []
+
+
+class VerdictRole(ScoreboardRole):
     """Role `verdict`."""
 
     def run(self):
@@ -102,9 +153,7 @@ class VerdictRole(SphinxRole):
         notebook = claim.get("measure", claim)["notebook"]
         for path in (CLAIMS, RESULTS / f"{notebook}.json"):
             self.env.note_dependency(str(path))
-        up = "../" * self.env.docname.count("/")
-        target = f"{up}scoreboard.html#{self.text}"
-        return [nodes.reference(self.text, text, refuri=target, classes=["verdict", kind.replace(" ", "-")])], []
+        return [self.row(self.text, text, ["verdict", kind.replace(" ", "-")])], []
 
 
 class Drawn(SphinxDirective):
@@ -143,6 +192,7 @@ class Drawn(SphinxDirective):
 def setup(app):
     """Sphinx entry point."""
     app.add_role("measured", Measured())
+    app.add_role("published", Published())
     app.add_role("verdict", VerdictRole())
     app.add_directive("drawn", Drawn)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

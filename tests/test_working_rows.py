@@ -14,7 +14,7 @@ from implicit_models.sim import working_rows
 from implicit_models.sim.budget_rows import kappa, keep, lam
 from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.sparsify import sparsify
-from implicit_models.sim.working_columns import DeviceColumns, HostColumns, largest, rounding, unit_columns
+from implicit_models.sim.working_columns import DeviceColumns, HostColumns
 
 OPTIONS = {"ridge": 1e-3, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1, "progress": False}
 
@@ -114,8 +114,8 @@ def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
     device = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
     original = DeviceColumns.__init__
 
-    def narrow(self, X, single, norm, device):
-        original(self, X, single, norm, device)
+    def narrow(self, X, rounded, device):
+        original(self, X, rounded, device)
         self.size = 7
 
     monkeypatch.setattr(DeviceColumns, "__init__", narrow)
@@ -131,66 +131,6 @@ def test_a_graphics_card_certifies_the_same_rows():
     card, host = (working_rows.solve_working(F, Z, radius, kappa(0.3, 1.5), device=device, **OPTIONS) for device in ("cuda", "cpu"))
     for t in range(2):
         np.testing.assert_allclose(dense(card, t, len(F)), dense(host, t, len(F)), atol=1e-9)
-
-
-@settings(deadline=None, max_examples=30)
-@given(seed=st.integers(0, 999), d=st.integers(1, 50), add=st.sampled_from([0.0, 0.5]), data=st.data())
-def test_the_largest_entries_of_rows(seed, d, add, data):
-    k, rng = data.draw(st.integers(1, d)), np.random.default_rng(seed)
-    S, norm = rng.standard_normal((4, d)).astype(np.float32), rng.uniform(0, 3, d)
-    best, outside = np.empty((4, k), np.int64), np.empty(4)
-    largest(S, norm, add, k, best, outside)
-    value = (np.abs(S).astype(float) + add) * norm
-    np.testing.assert_array_equal(best, np.sort(np.argsort(-value, axis=1)[:, :k], axis=1))
-    np.testing.assert_allclose(outside, np.sort(value, axis=1)[:, -k - 1] if k < d else 0.0)
-
-
-@settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 999), m=st.integers(1, 300), exponent=st.integers(-30, 30), mean=st.sampled_from([0.0, 3.0]))
-def test_products_in_single_precision_are_within_their_bound(seed, m, exponent, mean):
-    """Also of columns whose length no single precision number holds, and of sums without cancellation."""
-    rng = np.random.default_rng(seed)
-    X, r = (rng.standard_normal((5, m)) + mean) * 10.0 ** np.array([0, 200, -200, exponent, 0])[:, None], rng.standard_normal(m) + mean
-    X[4] = 0.0
-    single, norm = unit_columns(X)
-    assert norm[4] == 0 and not single[4].any() and single.dtype == np.float32
-    lengths = np.abs(X).max(1) * np.linalg.norm(X / np.maximum(np.abs(X).max(1), 1e-300)[:, None], axis=1)
-    np.testing.assert_allclose(norm, lengths, rtol=1e-12)
-    s = single @ (r / np.linalg.norm(r)).astype(np.float32)
-    for j in range(4):
-        assert abs(s[j] - (X[j] / norm[j]) @ r / np.linalg.norm(r)) <= rounding(m)
-    assert rounding(m) < 4e-5
-
-
-def test_a_bound_needs_few_terms():
-    assert rounding(2000) == pytest.approx(2000 * 2**-24 + 2 * 2**-24, rel=1e-3)
-    with pytest.raises(ValueError, match="16777216 terms in single precision"):
-        rounding(2**24)
-
-
-@pytest.mark.parametrize("make", [HostColumns, lambda *own: DeviceColumns(*own, "cpu")], ids=["host", "device"])
-@pytest.mark.parametrize("case", ["usual", "level", "copies", "tiny screen"])
-def test_the_maximum_is_that_of_double_precision(make, case, monkeypatch):
-    """Where single precision does not tell the columns apart too: nearly equal ones, more copies than places, and a screen of wrong signs."""
-    rng = np.random.default_rng(4)
-    X, z = rng.standard_normal((900, 64)), rng.standard_normal((6, 64))
-    if case == "level":
-        X = X[:1] + 1e-7 * X
-    if case == "copies":
-        X = np.tile(X[:3], (300, 1)) * (1 + 1e-9 * rng.standard_normal((900, 1)))
-    columns = make(X, *unit_columns(X))
-    if case == "tiny screen":
-        columns.eps = 2.5  # every bound holds, none excludes a column
-    W = np.tile(np.arange(5), (6, 1))
-    W[:, 4] = -1
-    a = 0.1 * rng.standard_normal((6, 5)) * (W >= 0)
-    found = columns.scores(z, W, a, 8)
-    r = z - a[:, :4] @ X[:4]
-    np.testing.assert_allclose(found.lead, np.abs(r @ X.T).max(1), rtol=1e-14)
-    np.testing.assert_allclose(found.inner, np.einsum("bk,bk->b", a[:, :4], r @ X[:4].T), atol=1e-12)
-    np.testing.assert_allclose(found.square, (r * r).sum(1))
-    np.testing.assert_allclose(found.against, (r * z).sum(1), atol=1e-12)
-    assert found.best.shape == (6, 8) and (np.diff(found.best, axis=1) > 0).all()
 
 
 @settings(deadline=None, max_examples=40)

@@ -7,7 +7,7 @@ then compared with every column. With r = z - M a, in the ball ||a||_1 <= kappa 
 
 and with a penalty beta, for s = min(1, beta / max_j |m_j'r|), it is 1/2 ||r||^2 + beta ||a||_1 - (s z'r - s^2/2 ||r||^2). A row whose gap is
 above the tolerance takes in the columns with the largest correlations and is solved again; the objective never rises. All columns are read in
-single precision; the maximum is that of double precision (see `working_columns`).
+low precision; the maximum is that of double precision (see `low_precision`).
 
 Source: Tsai thesis (2024), (3.4), where a state may use all states before it.
 """
@@ -30,7 +30,8 @@ from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.chunk_store import content_key
 from implicit_models.sim.position_rows import BlockRows
 from implicit_models.sim.rows import VIOLATION
-from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores, unit_columns
+from implicit_models.sim.low_precision import Rounded, fast_dtype, rounded_columns
+from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
 
 FIRST, MORE, MOST = 64, 64, 1024  # columns of a working set at first, added by a round, and at most
 GRAMS = 2**26  # entries of the Gram matrices that are held at a time
@@ -50,8 +51,7 @@ def solve_working(
     R = Z.shape[0] * Z.shape[1]
     alone = device != "cpu" or backend == "serial"
     size = R if alone and resume is None else max(1, -(-R // (4 * workers)))
-    single, norm = unit_columns(F)
-    arrays = {"F": F, "single": single, "norm": norm, "Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
+    arrays = {"F": F, **rounded_columns(F, fast_dtype(F.size, device))._asdict(), "Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
     settings = (budget, float(ridge), rtol, atol, cap)
     key = "" if resume is None else content_key(arrays, (settings, size, "working"))
     found, run = map_chunks(
@@ -70,8 +70,8 @@ def solve_part(
 ) -> dict[str, np.ndarray]:
     """The rows chunk[0] .. chunk[1] - 1, in batches, at every value of the budget."""
     F, Z, radius, K = arrays["F"], arrays["Z"], arrays["radius"], len(budget)
-    own = F, arrays["single"], arrays["norm"]
-    columns = HostColumns(*own) if device == "cpu" else DeviceColumns(*own, device)
+    rounded = Rounded(*(arrays[name] for name in Rounded._fields))
+    columns = HostColumns(F, rounded) if device == "cpu" else DeviceColumns(F, rounded, device)
     n = chunk[1] - chunk[0]
     whole: dict[str, np.ndarray] = {name: np.zeros((n, K)) for name in FIELDS[:-1]} | {"reason": np.full((n, K), EMPTY, np.int8)}
     per: dict[str, list[np.ndarray]] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}

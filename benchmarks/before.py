@@ -37,6 +37,7 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
 
     from implicit_models.sim.budget_rows import kappa
     from implicit_models.sim.sparsify import sparsify
+    from implicit_models.sim.working_rows import solve_working
 
     torch.set_num_threads(1)
     network, u, *_ = network_and_images(m)
@@ -46,7 +47,9 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
         "support": "before", "states": "teacher", "refit": False, "head": False, "rtol": GAP, "atol": GAP, "backend": "threads", "workers": THREADS,
         "device": "cuda" if card else "cpu", "progress": not card,
     }  # fmt: skip
-    sparsify(network, u[:8], budget=kappa(RADIUS), **options | {"progress": False})  # loads the compiled kernels
+    few = np.random.default_rng(0).standard_normal((64, 20))  # loads the compiled kernels
+    trial = {name: options[name] for name in ("rtol", "atol", "device")} | {"ridge": 0.1, "cap": None, "backend": "serial"}
+    solve_working(few, few[None, :2], np.ones((1, 2)), kappa(RADIUS), **trial)
     start = time.perf_counter()
     model = sparsify(network, u, budget=kappa(RADIUS), **options)
     seconds, layers = time.perf_counter() - start, model.report.layers

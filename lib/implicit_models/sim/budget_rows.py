@@ -98,28 +98,16 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
 
 
 @njit(**OPTIONS)
-def refit(G, c, a, ridge, out):
-    """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay zero.
-
-    Returns 2 c'b - b'G b, what b explains of z'z: c'b + ridge sum_j G_jj b_j^2 at this optimum.
-    """
-    d = c.shape[0]
-    n = 0
-    for j in range(d):
-        if a[j] != 0.0:
-            n += 1
-    L = np.zeros((n, n))
-    S = np.empty(n, np.int64)
-    y = np.empty(n)
-    row = np.empty(n)
+def factor(G, a, ridge, L, S):
+    """Cholesky factor L (k, k) of G + ridge diag G on the support of a, its columns S; columns that depend on earlier ones stay out. Returns k."""
+    d = a.shape[0]
+    row = np.empty(L.shape[0])
     k = 0
-    for j in range(d):
-        out[j] = 0.0
     for j in range(d):
         if a[j] == 0.0:
             continue
         square = G[j, j] * (1.0 + ridge)
-        rest, fit = square, c[j]
+        rest = square
         for i in range(k):
             v = G[j, S[i]]
             for h in range(i):
@@ -127,20 +115,46 @@ def refit(G, c, a, ridge, out):
             v /= L[i, i]
             row[i] = v
             rest -= v * v
-            fit -= v * y[i]
         if rest <= PIVOT * square:
             continue
         for i in range(k):
             L[k, i] = row[i]
         L[k, k] = math.sqrt(rest)
-        y[k] = fit / L[k, k]
         S[k] = j
         k += 1
+    return k
+
+
+@njit(**OPTIONS)
+def substitute(L, S, k, c, out):
+    """out on S with L L' out_S = c_S, zero elsewhere."""
+    out[:] = 0.0
+    y = np.empty(k)
+    for i in range(k):
+        v = c[S[i]]
+        for h in range(i):
+            v -= L[i, h] * y[h]
+        y[i] = v / L[i, i]
     for i in range(k - 1, -1, -1):
         v = y[i]
         for h in range(i + 1, k):
             v -= L[h, i] * out[S[h]]
         out[S[i]] = v / L[i, i]
+
+
+@njit(**OPTIONS)
+def refit(G, c, a, ridge, out):
+    """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay zero.
+
+    Returns 2 c'b - b'G b, what b explains of z'z: c'b + ridge sum_j G_jj b_j^2 at this optimum.
+    """
+    n = 0
+    for j in range(c.shape[0]):
+        if a[j] != 0.0:
+            n += 1
+    L, S = np.zeros((n, n)), np.empty(n, np.int64)
+    k = factor(G, a, ridge, L, S)
+    substitute(L, S, k, c, out)
     explained = 0.0
     for i in range(k):
         j = S[i]

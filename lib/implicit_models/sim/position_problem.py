@@ -40,6 +40,11 @@ class PositionProblem:
     columns: int
     width: int
 
+    @property
+    def level(self) -> Float[np.ndarray, "P r"]:
+        """Means of the targets in their units."""
+        return self.mean_z / np.where(self.target > 0, self.target, 1.0)
+
     def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
         """A over channel-major states and rows, and b."""
         values = (found.refit if refit else found.l1)[t]
@@ -48,6 +53,8 @@ class PositionProblem:
         P, r = self.target.shape
         scaled = values * np.repeat(self.target.reshape(-1), np.diff(pointer)) / self.unit[column]
         shift = self.mean_z.reshape(-1) - np.bincount(np.repeat(np.arange(R), np.diff(pointer)), scaled * self.mean_x[column], minlength=R)
+        if refit and found.shift is not None:
+            shift = shift + self.target.reshape(-1) * found.shift[:, t]
         A = sp.csr_array((scaled, self.place[column], pointer), (R, self.width))
         order = np.argsort(channel_major(np.arange(R), r, P))
         A = sp.csr_array(A[order])

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from implicit_models.sim.backends import RunReport, chunks_of, default_workers, map_chunks
 from implicit_models.sim.budget_rows import REASONS, Budget, explained_by, refit_all, solve_position
 from implicit_models.sim.chunk_store import content_key
+from implicit_models.sim.one_sided import one_sided
 from implicit_models.sim.position_grams import pair_products, plan_pairs, window_columns, window_gram, window_targets
 
 STRIPS_A_WORKER = 2  # strips share the products at their seams: few of them waste little, several balance the work
@@ -30,7 +31,8 @@ class BlockRows:
     """Coefficients of a block's rows at each of K budgets, in the units of the problem.
 
     For budget t: row (R,), column (nnz,), l1 and refit (nnz,) with pointer (R + 1,). gap, fit, fit_refit (R, K): the duality gap over 1/2 ||z||^2,
-    R^2 of the l1 and the refitted row; violation (R, K) of the ball over its radius; reason (R, K), codes of `budget_rows.REASONS`.
+    R^2 of the l1 and the refitted row; violation (R, K) of the ball over its radius; reason (R, K), codes of `budget_rows.REASONS`; shift (R, K), of the refitted
+    row's bias, where it is not that of least squares.
     """
 
     pointer: list[Int[np.ndarray, " R_1"]]
@@ -43,6 +45,7 @@ class BlockRows:
     violation: Float[np.ndarray, "R K"]
     reason: Int[np.ndarray, "R K"]
     run: RunReport
+    shift: Float[np.ndarray, "R K"] | None = None
 
     def status(self, t: int) -> dict[str, int]:
         """How many rows ended how."""
@@ -52,7 +55,7 @@ class BlockRows:
 def solve_block(
     F: Float[np.ndarray, "c m"], start: Int[np.ndarray, " cells_1"], cells: Int[np.ndarray, "P k"], Z: Float[np.ndarray, "P r m"],
     radius: Float[np.ndarray, "P r"], budget: Budget, *, ridge: float, rtol: float, atol: float, cap: int | None,
-    backend: str, workers: int | None, resume: Any = None, progress: bool | None = None,
+    backend: str, workers: int | None, resume: Any = None, progress: bool | None = None, level: Float[np.ndarray, "P r"] | None = None,
 ) -> BlockRows:  # fmt: skip
     """Rows of a block; `row` is position-major, p r + channel, and `column` a row of F.
 
@@ -61,11 +64,14 @@ def solve_block(
         Z: targets in their units, radius: of the unit ball of every row.
         ridge: of the refit, relative to each column's squared norm. rtol, atol: of the certificate. cap: largest support of a row, or None.
         backend, workers, resume, progress: see `backends.map_chunks`.
+        level: of the targets, in their units: then the refit is `one_sided`, for Z + level before ReLU.
     """
     P, r = Z.shape[:2]
     workers = workers or default_workers()
     size = max(1, -(-P // (STRIPS_A_WORKER * workers if backend != "serial" else 1)))
     arrays = {"F": F, "start": start, "cells": cells, "Z": Z, "radius": radius}
+    if level is not None:
+        arrays["level"] = level
     settings = (budget, float(ridge), rtol, atol, cap)
     key = "" if resume is None else content_key(arrays, (settings, size))
     found, run = map_chunks(
@@ -77,7 +83,8 @@ def solve_block(
     join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]  # noqa: E731
     whole = {name: np.concatenate([f[name] for f in found]) for name in ("gap", "fit", "fit_refit", "violation", "reason")}
     pointer = [np.concatenate([[0], np.cumsum(c)]) for c in counts]
-    return BlockRows(pointer, join("column"), join("l1"), join("refit"), run=run, **whole)
+    shift = None if level is None else np.concatenate([f["shift"] for f in found])
+    return BlockRows(pointer, join("column"), join("l1"), join("refit"), run=run, shift=shift, **whole)
 
 
 def solve_strip(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None) -> dict[str, np.ndarray]:
@@ -92,7 +99,8 @@ def solve_strip(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, bud
     most = max((int((start[c[c >= 0] + 1] - start[c[c >= 0]]).sum()) for c in cells), default=0)
     square = np.empty((most, most))
     per: dict[str, list] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}
-    for name in ("gap", "fit", "fit_refit", "violation", "reason"):
+    level = arrays.get("level")
+    for name in ("gap", "fit", "fit_refit", "violation", "reason", *(() if level is None else ("shift",))):
         per[name] = []
     for w in range(b - a):
         columns = window_columns(cells[w], start)
@@ -106,6 +114,13 @@ def solve_strip(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, bud
         B, seen, seen_refit = np.zeros_like(A), np.empty((r, K)), np.empty((r, K))
         explained_by(G, C, A, seen)
         refit_all(G, C, A, ridge, B, seen_refit)
+        if level is not None:
+            M, shift = F[columns], np.empty((r, K))
+            for t in range(K):
+                B[:, t], shift[:, t], _ = one_sided(M, G, z, level[a + w], A[:, t], B[:, t], ridge)
+            explained_by(G, C, B, seen_refit)
+            seen_refit -= m * shift**2
+            per["shift"].append(shift)
         safe = np.where(zz > 0, zz, 1.0)[:, None]
         per["gap"].append(gap / (0.5 * safe))
         per["violation"].append(violation / np.where(radius[a + w] > 0, radius[a + w], 1.0)[:, None])

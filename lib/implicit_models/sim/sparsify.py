@@ -52,7 +52,7 @@ class _Setup:
     support: Support
     scale: str
     budget: Budget
-    refit: bool
+    refit: bool | str
     ridge: float
     min_active: float
     share_conv: bool
@@ -79,7 +79,7 @@ def sparsify(
     support: Support = "receptive",
     scale: str = "std",
     states: str = "student",
-    refit: bool = True,
+    refit: bool | str = True,
     head: bool = True,
     share_conv: bool = False,
     held_out: Float[Tensor, "k ..."] | None = None,
@@ -104,7 +104,8 @@ def sparsify(
             function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that read the input alone are kept as they are.
         scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
         states: "teacher", one path for all values of the budget, or "student", one run for each.
-        refit: least squares on the selected support; else the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
+        refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets through (see `one_sided`: most accurate);
+            False, the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
         min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are not used: in units of
             their deviation a state that is active on two samples would carry a huge weight.
         head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's features.
@@ -126,6 +127,8 @@ def sparsify(
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     if states not in ("teacher", "student"):
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
+    if not isinstance(refit, bool) and refit != "one_sided":
+        raise ValueError(f"refit must be True, False or 'one_sided', got {refit!r}")
     if not callable(support) and support not in SUPPORTS:
         raise ValueError(f"support must be one of {', '.join(SUPPORTS)} or a function, got {support!r}")
     if not isinstance(data, Tensor):
@@ -149,6 +152,12 @@ def sparsify(
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
     if share_conv and scale != "std":
         raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
+    if refit == "one_sided":
+        if share_conv or (support == "before" and budget.kind != "keep"):
+            raise ValueError("refit 'one_sided' is for rows of their own with a Gram matrix a position: not for share_conv, nor for support 'before' with kappa(...) or lam(...)")
+        for b in layers.blocks:
+            if not b.derived and b.activation != "relu":
+                raise ValueError(f"refit 'one_sided' is for networks of ReLU, the block {b.node} is {b.activation}")
     _check_device(device, working=support == "before" and budget.kind != "keep" and not share_conv)
     folder = None if resume is None else Path(resume)
     setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
@@ -217,14 +226,14 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                     F, _, _, Z, radius = problem.arrays
                     found = solve_working(F, Z, radius, setup.budget, **tolerances, device=setup.device, **run)
                 else:
-                    found = solve_block(*problem.arrays, setup.budget, **tolerances, **run)
+                    found = solve_block(*problem.arrays, setup.budget, **tolerances, **run, level=problem.level if setup.refit == "one_sided" else None)
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
             for t in range(K):
-                A, shift = problem.matrix(found, t, refit=setup.refit)
+                A, shift = problem.matrix(found, t, refit=bool(setup.refit))
                 rows[t][block], reads[block] = (A, shift), tuple(sorted(sources))
                 explained = None if held_out is None else _explained(A, shift, [own[s][m:] for s in sorted(sources)], z[m:], b.shape)
-                reports[t].append(layer_report(layers, block, problem, found, t, A, explained, setup.refit))
+                reports[t].append(layer_report(layers, block, problem, found, t, A, explained, bool(setup.refit)))
             teacher[block] = layers.apply(block, z)
             if student:
                 own[block] = layers.apply(block, _rows_of(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))

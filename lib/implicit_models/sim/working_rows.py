@@ -33,7 +33,7 @@ from implicit_models.sim.rows import VIOLATION
 from implicit_models.sim.low_precision import Rounded, fast_dtype, rounded_columns
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
 
-FIRST, MORE, MOST = 64, 64, 1024  # columns of a working set at first, added by a round, and at most
+FIRST, MORE, MOST = 64, 32, 1024  # columns of a working set at first, added by a round, and at most
 GRAMS = 2**26  # entries of the Gram matrices that are held at a time
 FIELDS = ("gap", "fit", "fit_refit", "violation", "reason")
 

@@ -19,6 +19,7 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "uniform": ("literal, uniform, kernels", 3, "v", "-"),
     "student": ("own states, refit, head", 2, "D", "-."),
     "student_large": ("same, more images", 1, "P", "-."),
+    "one_sided": ("same, one-sided refit", 6, "p", "-."),
     "kernels": ("path, own states, refit", 4, "h", "-."),
     "magnitude": ("magnitude", 5, "<", "--"),
     "magnitude_bias": ("magnitude, biases", 7, ">", "--"),

@@ -36,36 +36,50 @@ def one_sided(
         start: least squares on the supports. ridge: relative to each column's squared norm. weight: w.
     Source: the module's.
     """
-    r, m = z.shape
-    closed = z <= -level[:, None]
+    r = len(z)
     factors, places, sizes = position_factors(G, A, ridge)
     square = np.diag(G)
     B, old = start.copy(), start.copy()
-    bias, old_bias = np.zeros(r), np.zeros(r)
+    bias, old_bias, new_bias = np.zeros(r), np.zeros(r), np.empty(r)
     momentum = np.ones(r)
     best, kept, kept_bias, last = np.full(r, np.inf), B.copy(), bias.copy(), np.inf
     for _ in range(sweeps + 1):
         following = 0.5 * (1 + np.sqrt(1 + 4 * momentum**2))
         share = (momentum - 1) / following
         Y, b = B + share[:, None] * (B - old), bias + share * (bias - old_bias)
-        p = Y @ M + b[:, None]
-        error = p - z
-        over = np.maximum(p + level[:, None], 0.0)
-        lost = np.where(closed, weight * error**2 + (1 - weight) * over**2, error**2).sum(axis=1)
-        loss = 0.5 * lost + 0.5 * ridge * (square * Y * Y).sum(axis=1)
+        t = Y @ M
+        loss = majorised(t, b, z, level, weight, new_bias) + 0.5 * ridge * (square * Y * Y).sum(axis=1)
         lower = loss < best
         best[lower], kept[lower], kept_bias[lower] = loss[lower], Y[lower], b[lower]
         if best.sum() >= (1 - decrease) * last:
             break
         last = best.sum()
-        t = np.where(closed, weight * z + (1 - weight) * (p - over), z)
         new = np.zeros_like(B)
         substitute_all(factors, places, sizes, t @ M.T, new)
-        new_bias = t.mean(axis=1)
         again = ((Y - new) * (new - B)).sum(axis=1) + (b - new_bias) * (new_bias - bias) > 0
         momentum = np.where(again, 1.0, following)
-        old, old_bias, B, bias = B, bias, new, new_bias
+        old, old_bias, B, bias = B, bias, new, new_bias.copy()
     return kept, kept_bias, best
+
+
+@njit(**OPTIONS)
+def majorised(p, bias, z, level, weight, mean):
+    """The loss of every row at p + bias, without its ridge; p becomes the targets t of the least squares that majorise it there, mean their means."""
+    r, m = p.shape
+    loss = np.empty(r)
+    for i in range(r):
+        lost, total = 0.0, 0.0
+        for j in range(m):
+            v, target = p[i, j] + bias[i], z[i, j]
+            over = max(v + level[i], 0.0)
+            share = weight if target <= -level[i] else 1.0
+            error = v - target
+            lost += share * error * error + (1.0 - share) * over * over
+            t = share * target + (1.0 - share) * (v - over)
+            p[i, j] = t
+            total += t
+        loss[i], mean[i] = 0.5 * lost, total / m
+    return loss
 
 
 @njit(**OPTIONS)

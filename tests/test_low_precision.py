@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from implicit_models.sim import low_precision
 from implicit_models.sim.low_precision import correlations, fast_dtype, gamma, host_bounds, largest, leads, rounded_columns
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns
 
@@ -103,7 +104,10 @@ def test_a_product_above_its_bound_is_noticed():
     np.testing.assert_allclose(lead, np.abs(r @ X.T).max(1))
 
 
-def test_settings_of_the_products_are_as_they_were():
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    correlations(torch.ones(3, 4), torch.ones(2, 4, dtype=torch.float64))
-    assert before == (torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction)
+def test_settings_of_the_products_are_as_they_were(monkeypatch):
+    settings = torch.backends.cuda.matmul
+    before = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
+    low_precision._in_single(torch.ones(2, 4), torch.ones(3, 4))
+    assert before == (settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction)
+    monkeypatch.setattr(low_precision, "_in_single", None)  # threads of the processor leave them alone
+    assert correlations(torch.ones(3, 4), torch.ones(2, 4, dtype=torch.float64))[0].shape == (2, 3)

@@ -78,15 +78,21 @@ def correlations(values: torch.Tensor, r: Float[torch.Tensor, "b m"], term: floa
     length = unit.norm(dim=1, keepdim=True)
     unit = unit / torch.where(length > 0, length, 1.0)
     v = unit.to(values.dtype)
-    exact = torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False, False
-    try:
-        s = (v @ values.T).float()
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = exact
+    s = (_in_single(v, values) if v.is_cuda else v @ values.T).float()
     t = ROUNDING[values.dtype]
     size = v.double().norm(dim=1)
     return s, 1 + 2 * t, size, (unit - v.double()).norm(dim=1) + gamma(r.shape[1], term) * (1 + 2 * t) * size
+
+
+def _in_single(v: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """v values' on a card, with sums in single precision whatever the user allows. For one thread: the settings are global."""
+    settings = torch.backends.cuda.matmul
+    allowed = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
+    settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = False, False
+    try:
+        return v @ values.T
+    finally:
+        settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = allowed
 
 
 @njit(**OPTIONS)

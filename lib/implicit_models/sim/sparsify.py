@@ -104,7 +104,7 @@ def sparsify(
             function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that read the input alone are kept as they are.
         scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
         states: "teacher", one path for all values of the budget, or "student", one run for each.
-        refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets through (see `one_sided`: most accurate);
+        refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets through (see `one_sided`: more accurate where rows are very sparse);
             False, the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
         min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are not used: in units of
             their deviation a state that is active on two samples would carry a huge weight.

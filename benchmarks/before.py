@@ -36,6 +36,7 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
     import torch
 
     from implicit_models.sim.budget_rows import kappa
+    from implicit_models.sim.column_store import Columns
     from implicit_models.sim.sparsify import sparsify
     from implicit_models.sim.working_rows import solve_working
 
@@ -48,8 +49,8 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
         "device": "cuda" if card else "cpu", "progress": not card,
     }  # fmt: skip
     few = np.random.default_rng(0).standard_normal((64, 20))  # loads the compiled kernels
-    trial = {name: options[name] for name in ("rtol", "atol", "device")} | {"ridge": 0.1, "cap": None, "backend": "serial"}
-    solve_working(few, few[None, :2], np.ones((1, 2)), kappa(RADIUS), **trial)
+    trial = {name: options[name] for name in ("rtol", "atol")} | {"ridge": 0.1, "cap": None, "backend": "serial"}
+    solve_working(Columns.of(few, options["device"]), few[None, :2], np.ones((1, 2)), kappa(RADIUS), **trial)
     start, spent = time.perf_counter(), time.process_time()
     model = sparsify(network, u, budget=kappa(RADIUS), **options)
     seconds, spent, layers = time.perf_counter() - start, time.process_time() - spent, model.report.layers
@@ -105,24 +106,28 @@ def recomputed(model, u, checked: int) -> dict[str, float]:
 
 
 def drawn(m: int, blocks: tuple[int, ...], rows: int):
-    """Columns, targets and radii of rows drawn from blocks: yields F (d, m), Z (P, r, m), radius (P, r), and the rows of the block."""
+    """Columns, targets and radii of rows drawn from blocks: yields the columns, Z (P, r, m) and radius (P, r)."""
     import torch
 
+    from implicit_models.sim.column_store import ColumnStore
     from implicit_models.sim.network_layers import INPUT, read_layers
-    from implicit_models.sim.position_problem import position_problem
+    from implicit_models.sim.position_problem import working_problem
 
     network, u, *_ = network_and_images(m)
     layers, known, rng = read_layers(network, (3, 32, 32)), {INPUT: u}, np.random.default_rng(3)
+    store = ColumnStore(sum(int(np.prod(layers.shape_of(k))) for k in range(INPUT, max(blocks))), m, min_active=3.0)
+    store.append(u, None)
     with torch.no_grad():
         for block in range(max(blocks) + 1):
             z = layers.affine(block, known)
             if block in blocks:
-                b = layers.blocks[block]
-                every = {k: np.tile(np.arange(int(np.prod(layers.shape_of(k)[1:]))), (b.positions, 1)) for k in known}
-                F, _, _, Z, radius = position_problem(layers, block, every, known, z, m, None, 3.0, gram=False).arrays
+                columns, problem = working_problem(layers, block, store, z, None)
+                Z, radius = problem.arrays
                 p = rng.choice(len(Z), max(1, rows // Z.shape[1]), replace=False)
-                yield F, np.ascontiguousarray(Z[p]), radius[p]
+                yield columns, np.ascontiguousarray(Z[p]), radius[p]
             known[block] = layers.apply(block, z)
+            if block < max(blocks):
+                store.append(known[block], None)
 
 
 def product_seconds(m: int, blocks: tuple[int, ...]) -> dict[str, float]:
@@ -130,8 +135,8 @@ def product_seconds(m: int, blocks: tuple[int, ...]) -> dict[str, float]:
     from implicit_models.sim.network_layers import INPUT, read_layers
 
     rates = []
-    for F, Z, _ in drawn(m, blocks, PRODUCT_ROWS):
-        z = Z.reshape(-1, m)
+    for columns, Z, _ in drawn(m, blocks, PRODUCT_ROWS):
+        F, z = columns.X.numpy(), Z.reshape(-1, m)
         z @ F[:1000].T
         start = time.process_time()
         z @ F.T
@@ -153,10 +158,11 @@ def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
 
     found: dict[str, Any] = {"ms": [], "lars_ms": [], "columns": [], "gap": 0.0, "difference": 0.0, "compared": 0, "drawn": 0}
     options = {"ridge": 1e-3, "rtol": GAP, "atol": GAP, "cap": None, "backend": "serial", "progress": False}
-    for F, Z, radius in drawn(m, blocks, ROWS):
-        solve_working(F[:64].copy(), Z[:1], radius[:1], kappa(0.1), **options)
+    for columns, Z, radius in drawn(m, blocks, ROWS):
+        F = columns.X.numpy()
+        solve_working(columns.first(64), Z[:1], radius[:1], kappa(0.1), **options)
         start = time.process_time()
-        rows = solve_working(F, Z, radius, kappa(RADIUS), **options)
+        rows = solve_working(columns, Z, radius, kappa(RADIUS), **options)
         found["ms"].append(1e3 * (time.process_time() - start) / Z.shape[0] / Z.shape[1])
         found["columns"].append(len(F))
         found["gap"] = max(found["gap"], float(rows.gap.max()))

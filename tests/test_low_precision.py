@@ -7,11 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.sim import low_precision
-from implicit_models.sim.low_precision import correlations, fast_dtype, gamma, host_bounds, largest, leads, rounded_columns
+from implicit_models.sim.column_store import Columns
+from implicit_models.sim.low_precision import Rounded, correlations, fast_dtype, gamma, host_bounds, largest, leads, rounded_columns
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns
 
 DTYPES = [torch.float32, torch.bfloat16]
-MAKERS = {"host": HostColumns, "device": lambda X, rounded: DeviceColumns(X, rounded, "cpu")}
+MAKERS = {
+    "host": lambda columns: HostColumns(columns.X.numpy(), Rounded.of(*columns[1:4])),
+    "device": DeviceColumns,
+}
 
 
 @settings(deadline=None, max_examples=60)
@@ -38,7 +42,7 @@ def test_every_product_is_within_its_bound(dtype, seed, m, exponent, mean):
     rng = np.random.default_rng(seed)
     X, r = (rng.standard_normal((5, m)) + mean) * 10.0 ** np.array([0, 100, -100, exponent, 0])[:, None], rng.standard_normal((3, m)) + mean
     X[4], r[2] = 0.0, 0.0
-    rounded = rounded_columns(X, dtype)
+    rounded = Rounded.of(*rounded_columns(torch.from_numpy(X), dtype))
     assert rounded.norm[4] == 0 and not rounded.values[4].any() and rounded.values.dtype == dtype
     most = np.maximum(np.abs(X).max(1), 1e-300)
     np.testing.assert_allclose(rounded.norm, most * np.linalg.norm(X / most[:, None], axis=1), rtol=1e-12)
@@ -78,10 +82,10 @@ def test_the_maximum_is_that_of_double_precision(make, dtype, case):
         X = X[:1] + 1e-7 * X
     if case == "copies":
         X = np.tile(X[:3], (300, 1)) * (1 + 1e-9 * rng.standard_normal((900, 1)))
-    rounded = rounded_columns(X, dtype)
+    columns = Columns(torch.from_numpy(X), *rounded_columns(torch.from_numpy(X), dtype))
     if case == "wide bounds":
-        rounded = rounded._replace(lost=rounded.lost + 2.5)
-    columns = make(X, rounded)
+        columns = columns._replace(lost=columns.lost + 2.5)
+    columns = make(columns)
     W = np.tile(np.arange(5), (6, 1))
     W[:, 4] = -1
     a = 0.1 * rng.standard_normal((6, 5)) * (W >= 0)

@@ -12,6 +12,7 @@ from torch import nn
 
 from implicit_models.sim import working_rows
 from implicit_models.sim.budget_rows import kappa, keep, lam
+from implicit_models.sim.column_store import Columns
 from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.sparsify import sparsify
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns
@@ -43,6 +44,10 @@ def dense(rows, t, d, kind="l1"):
     return out
 
 
+def solve_working(F, Z, radius, budget, *, device="cpu", **options):
+    return working_rows.solve_working(Columns.of(F, device), Z, radius, budget, **options)
+
+
 def one_gram(F, Z, radius, budget, **options):
     return solve_block(F, np.array([0, len(F)]), np.zeros((len(Z), 1), np.int64), Z, radius, budget, **{**OPTIONS, **options})
 
@@ -51,7 +56,7 @@ def one_gram(F, Z, radius, budget, **options):
 @pytest.mark.parametrize("cap", [None, 6])
 def test_rows_are_those_of_the_whole_gram_matrix(budget, cap):
     F, Z, radius = problem()
-    mine, whole = (f(F, Z, radius, budget, **{**OPTIONS, "cap": cap}) for f in (working_rows.solve_working, one_gram))
+    mine, whole = (f(F, Z, radius, budget, **{**OPTIONS, "cap": cap}) for f in (solve_working, one_gram))
     for t in range(len(budget)):
         for kind in ("l1", "refit"):
             np.testing.assert_allclose(dense(mine, t, len(F), kind), dense(whole, t, len(F), kind), atol=1e-9)
@@ -63,7 +68,7 @@ def test_rows_are_those_of_the_whole_gram_matrix(budget, cap):
 @pytest.mark.parametrize("value", [0.2, 0.05, 0.01])
 def test_penalised_rows_are_scikit_learns(value):
     F, Z, radius = problem(d=300, shape=(1, 4), seed=3)
-    found = dense(working_rows.solve_working(F, Z, radius, lam(value), **OPTIONS), 0, len(F))
+    found = dense(solve_working(F, Z, radius, lam(value), **OPTIONS), 0, len(F))
     for a, z in zip(found, Z[0], strict=True):
         if not z.any():
             assert not a.any()
@@ -77,7 +82,7 @@ def test_penalised_rows_are_scikit_learns(value):
 @given(seed=st.integers(0, 999), m=st.integers(2, 40), d=st.integers(1, 200), radius=st.floats(1e-3, 20))
 def test_every_certificate_holds(seed, m, d, radius):
     F, Z, scale = problem(m, d, (1, 3), seed)
-    rows = working_rows.solve_working(F, Z, scale, kappa(radius), **OPTIONS)
+    rows = solve_working(F, Z, scale, kappa(radius), **OPTIONS)
     for i, (a, z) in enumerate(zip(dense(rows, 0, d), Z[0], strict=True)):
         r, ball = z - a @ F, radius * scale[0, i]
         value, lead = 0.5 * r @ r, np.abs(F @ r).max()
@@ -93,34 +98,35 @@ def test_a_poor_first_proposal_is_mended(monkeypatch):
     F, Z, radius = problem(seed=5)
     whole = dense(one_gram(F, Z, radius, kappa(2.0)), 0, len(F))
     monkeypatch.setattr(HostColumns, "proposed", lambda self, z, k: np.tile(np.arange(600, 600 + k), (len(z), 1)))
-    np.testing.assert_allclose(dense(working_rows.solve_working(F, Z, radius, kappa(2.0), **OPTIONS), 0, len(F)), whole, atol=1e-9)
+    np.testing.assert_allclose(dense(solve_working(F, Z, radius, kappa(2.0), **OPTIONS), 0, len(F)), whole, atol=1e-9)
 
 
 def test_a_set_that_may_not_grow_leaves_rows_inaccurate(monkeypatch):
     F, Z, radius = problem(seed=5)
     monkeypatch.setattr(working_rows, "FIRST", 4)
     monkeypatch.setattr(working_rows, "MOST", 4)
-    rows = working_rows.solve_working(F, Z, radius, kappa(5.0), **OPTIONS)
+    rows = solve_working(F, Z, radius, kappa(5.0), **OPTIONS)
     assert rows.status(0) == {"inaccurate": 14, "empty": 1} and rows.gap.max() > 1e-6
 
 
 def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
     F, Z, radius = problem(shape=(6, 5))
     budget = kappa(0.3, 1.5)
-    alone = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
-    resumed = [working_rows.solve_working(F, Z, radius, budget, **{**OPTIONS, "backend": "threads", "workers": 2, "resume": tmp_path}) for _ in range(2)]
+    alone = solve_working(F, Z, radius, budget, **OPTIONS)
+    resumed = [solve_working(F, Z, radius, budget, **{**OPTIONS, "backend": "threads", "workers": 2, "resume": tmp_path}) for _ in range(2)]
     assert resumed[1].run.n_loaded == resumed[1].run.n_chunks > 1
-    monkeypatch.setattr(working_rows, "HostColumns", lambda *own: DeviceColumns(*own, "cpu"))
-    device = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
+    monkeypatch.setattr(Columns, "on_host", False)
+    device, on_disk, again = (solve_working(F, Z, radius, budget, **{**OPTIONS, "resume": folder}) for folder in (None, tmp_path / "card", tmp_path / "card"))
+    assert again.run.n_loaded == again.run.n_chunks > 1
     original = DeviceColumns.__init__
 
-    def narrow(self, X, rounded, device):
-        original(self, X, rounded, device)
+    def narrow(self, columns):
+        original(self, columns)
         self.size = 7
 
     monkeypatch.setattr(DeviceColumns, "__init__", narrow)
-    batched = working_rows.solve_working(F, Z, radius, budget, **OPTIONS)
-    for other in (*resumed, device, batched):
+    batched = solve_working(F, Z, radius, budget, **OPTIONS)
+    for other in (*resumed, device, on_disk, again, batched):
         for t in range(2):
             np.testing.assert_allclose(dense(other, t, len(F)), dense(alone, t, len(F)), atol=1e-11)
 
@@ -128,7 +134,7 @@ def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no graphics card")
 def test_a_graphics_card_certifies_the_same_rows():
     F, Z, radius = problem()
-    card, host = (working_rows.solve_working(F, Z, radius, kappa(0.3, 1.5), device=device, **OPTIONS) for device in ("cuda", "cpu"))
+    card, host = (solve_working(F, Z, radius, kappa(0.3, 1.5), device=device, **OPTIONS) for device in ("cuda", "cpu"))
     for t in range(2):
         np.testing.assert_allclose(dense(card, t, len(F)), dense(host, t, len(F)), atol=1e-9)
 
@@ -149,25 +155,25 @@ def test_rows_that_are_fitted_exactly(budget):
     """Their objective is nearly 0, which bounds the gap whatever the radius."""
     rng = np.random.default_rng(0)
     F, Z = rng.standard_normal((90, 30)), rng.standard_normal((1, 4, 30))
-    rows = working_rows.solve_working(F, Z, np.ones((1, 4)), budget, **OPTIONS)
+    rows = solve_working(F, Z, np.ones((1, 4)), budget, **OPTIONS)
     assert rows.status(0) == {"optimal": 4} and rows.fit.min() > 1 - 1e-6
 
 
 def test_slices_of_gram_matrices_change_nothing(monkeypatch):
     F, Z, radius = problem()
-    whole = working_rows.solve_working(F, Z, radius, kappa(2.0), **OPTIONS)
+    whole = solve_working(F, Z, radius, kappa(2.0), **OPTIONS)
     monkeypatch.setattr(working_rows, "GRAMS", 1)
-    alone = working_rows.solve_working(F, Z, radius, kappa(2.0), **OPTIONS)
+    alone = solve_working(F, Z, radius, kappa(2.0), **OPTIONS)
     for kind in ("l1", "refit"):
         np.testing.assert_allclose(dense(alone, 0, len(F), kind), dense(whole, 0, len(F), kind), atol=1e-11)
 
 
 def test_one_row_that_is_not_finite_leaves_the_others():
     F, Z, radius = problem()
-    clean = working_rows.solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
+    clean = solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
     Z = Z.copy()
     Z[1, 1, 3] = np.nan
-    rows = working_rows.solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
+    rows = solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
     assert rows.status(0) == {"optimal": 13, "not_finite": 1, "empty": 1} and rows.reason[6, 0] == 3
     others = np.arange(15) != 6
     np.testing.assert_array_equal(dense(rows, 0, len(F))[others], dense(clean, 0, len(F))[others])

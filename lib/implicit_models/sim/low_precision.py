@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from numba import njit
+from torch import Tensor
 
 from implicit_models.sim.cholesky import OPTIONS
 
@@ -32,8 +33,14 @@ class Rounded(NamedTuple):
     lost: Float[np.ndarray, " d"]
     norm: Float[np.ndarray, " d"]
 
+    @classmethod
+    def of(cls, values: Tensor, lost: Tensor, norm: Tensor) -> Rounded:
+        """Of tensors of the processor, whose memory it shares."""
+        low = values.view(torch.int16) if values.dtype == torch.bfloat16 else values
+        return cls(low.numpy(), lost.numpy(), norm.numpy())
+
     @property
-    def values(self) -> torch.Tensor:
+    def values(self) -> Tensor:
         low = torch.from_numpy(self.low)
         return low.view(torch.bfloat16) if low.dtype == torch.int16 else low
 
@@ -54,24 +61,18 @@ def gamma(m: int, term: float) -> float:
     return m * term / (1 - m * term) * (1 + 1e-6) + 2.0**-100  # lengths are rounded too, and entries below the least normal number
 
 
-def rounded_columns(X: Float[np.ndarray, "d m"], dtype: torch.dtype) -> Rounded:
-    """Columns, the rows of X, in low precision; a column of zeros stays."""
-    d, m = X.shape
-    low, lost, norm = np.empty((d, m), np.float32 if dtype == torch.float32 else np.int16), np.empty(d), np.empty(d)
-    for at in range(0, d, 256):  # no second copy in double precision
-        part = slice(at, at + 256)
-        most = np.abs(X[part]).max(axis=1, initial=0.0)
-        unit = X[part] / np.where(most > 0, most, 1.0)[:, None]
-        length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
-        unit /= np.where(length > 0, length, 1.0)[:, None]
-        rounded = torch.from_numpy(unit).to(dtype)
-        low[part] = rounded.numpy() if dtype == torch.float32 else rounded.view(torch.int16).numpy()
-        unit -= rounded.double().numpy()
-        lost[part], norm[part] = np.sqrt(np.einsum("ij,ij->i", unit, unit)), length * most
-    return Rounded(low, lost, norm)
+def rounded_columns(X: Float[Tensor, "d m"], dtype: torch.dtype) -> tuple[Tensor, Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """Columns, the rows of X, at unit length in low precision, and `lost` and `norm` of `Rounded`, on the device of X; a column of zeros stays."""
+    most = X.abs().amax(1, keepdim=True)
+    unit = X / torch.where(most > 0, most, 1.0)
+    length = unit.norm(dim=1, keepdim=True)
+    unit /= torch.where(length > 0, length, 1.0)
+    values = unit.to(dtype)
+    unit -= values
+    return values, unit.norm(dim=1), (length * most)[:, 0]
 
 
-def correlations(values: torch.Tensor, r: Float[torch.Tensor, "b m"], term: float = 2.0**-24) -> tuple[torch.Tensor, float, torch.Tensor, torch.Tensor]:
+def correlations(values: Tensor, r: Float[Tensor, "b m"], term: float = 2.0**-24) -> tuple[Tensor, float, Tensor, Tensor]:
     """s (b, d) in single precision, 1 + 2t, ||v|| and ||f|| + gamma_m ||u|| ||v|| (b,) of residuals."""
     most = r.abs().amax(1, keepdim=True)
     unit = r / torch.where(most > 0, most, 1.0)
@@ -84,7 +85,7 @@ def correlations(values: torch.Tensor, r: Float[torch.Tensor, "b m"], term: floa
     return s, 1 + 2 * t, size, (unit - v.double()).norm(dim=1) + gamma(r.shape[1], term) * (1 + 2 * t) * size
 
 
-def _in_single(v: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def _in_single(v: Tensor, values: Tensor) -> Tensor:
     """v values' on a card, with sums in single precision whatever the user allows. For one thread: the settings are global."""
     settings = torch.backends.cuda.matmul
     allowed = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
@@ -171,7 +172,7 @@ def leads(X, r, best, bound, outside, lead):
     return whole
 
 
-def host_bounds(rounded: Rounded, values: torch.Tensor, r: Float[np.ndarray, "b m"], k: int) -> tuple[Int[np.ndarray, "b k"], np.ndarray, np.ndarray]:
+def host_bounds(rounded: Rounded, values: Tensor, r: Float[np.ndarray, "b m"], k: int) -> tuple[Int[np.ndarray, "b k"], np.ndarray, np.ndarray]:
     """Columns of the k largest bounds of every row, ascending, their bounds, and the largest of all others, over ||r||."""
     S, factor, size, base = correlations(values, torch.from_numpy(r))
     best, bound, outside = np.empty((len(r), k), np.int64), np.empty((len(r), k)), np.empty(len(r))

@@ -14,7 +14,7 @@ import copy
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,10 @@ class NetworkLayers:
     def entries(self, block: int) -> int:
         """Entries of the network's own rows of a block."""
         return sum(self.blocks[block].entries.values())
+
+    def on(self, device: str) -> NetworkLayers:
+        """The same layers on a torch device: themselves on the processor, where they are made, else a copy."""
+        return self if device == "cpu" else replace(self, traced=copy.deepcopy(self.traced).to(device), _needed={})
 
     def kernel_weights(self, block: int) -> int:
         """Weights of the convolutions and linear layers between a block and those that it reads."""

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from implicit_models.sim.column_store import Columns, ColumnStore
 from implicit_models.sim.network_layers import INPUT, NetworkLayers
 from implicit_models.sim.position_rows import BlockRows
 from implicit_models.sim.receptive_field import union
@@ -29,7 +30,7 @@ LARGEST_GRAM = 12_000  # columns of a position beyond which its Gram matrix is r
 
 @dataclass(frozen=True)
 class PositionProblem:
-    """The rows of one block: what `solve_block` reads, and the way back to the network's units."""
+    """The rows of one block: what `solve_block` reads, or the targets and radii that `solve_working` does, and the way back to the network's units."""
 
     arrays: tuple[np.ndarray, ...]
     unit: Float[np.ndarray, " c"]  # c_j
@@ -65,14 +66,13 @@ class PositionProblem:
 
 def position_problem(
     layers: NetworkLayers, block: int, sources: Mapping[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int,
-    scales: list[np.ndarray] | None, min_active: float, *, gram: bool = True,
+    scales: list[np.ndarray] | None, min_active: float,
 ) -> PositionProblem:  # fmt: skip
     """The row problem of every position of a block.
 
     Args:
         sources: block -> (P, k) positions that each position may use. own: block -> its states, of which the first m samples count. z: targets.
-        scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`. gram: whether the
-            solver forms Gram matrices of all columns of a position.
+        scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`.
     Raises: ValueError where a position's columns are too many for a Gram matrix.
     """
     b = layers.blocks[block]
@@ -80,7 +80,7 @@ def position_problem(
     cell, row, width = 0, 0, 0
     for k in sorted(sources):
         channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
-        parts.append(_cells(own[k][:m], channels, positions))
+        parts.append(_cells(own[k][:m], channels, positions).numpy())
         start.append(row + channels * np.arange(1, positions + 1))
         cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
         place.append(width + channel_major(np.arange(positions * channels), channels, positions))
@@ -91,7 +91,7 @@ def position_problem(
     del parts
     used = union(np.hstack(cells))
     d = int(np.r_[np.diff(np.concatenate(start)), 0][used].sum(axis=1).max(initial=0))  # -1 is the last: no column
-    if gram and d > LARGEST_GRAM:
+    if d > LARGEST_GRAM:
         raise ValueError(
             f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
             "give support='receptive', a function that narrows it, or kappa(...) or lam(...) with support='before'"
@@ -101,11 +101,7 @@ def position_problem(
     square = np.einsum("ij,ij->i", F, F)
     fourth = np.einsum("ij,ij,ij,ij->i", F, F, F, F)
     deviation = np.sqrt(square / m)
-    Z = _cells(z[:m], b.channels, b.positions).reshape(b.positions, b.channels, m)
-    mean_z = Z.mean(axis=2)
-    Z -= mean_z[:, :, None]
-    target = np.sqrt(np.einsum("prm,prm->pr", Z, Z) / m)
-    target = np.where(target > 1e-12 * np.maximum(np.abs(mean_z), 1e-300), target, 0.0)
+    Z, mean_z, target = _targets(z[:m], b.channels, b.positions)
     live = (deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)) & (square * square >= min_active * fourth)
     if scales is None:
         unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
@@ -117,12 +113,36 @@ def position_problem(
         unit = s / reference
         radius = row_scale / reference / np.where(target > 0, target, 1.0)
     F *= np.where(live, 1.0 / unit, 0.0)[:, None]
-    Z *= np.where(target > 0, 1.0 / np.where(target > 0, target, 1.0), 0.0)[:, :, None]
     arrays = (F, np.concatenate(start), used, Z, np.ascontiguousarray(radius))
     return PositionProblem(arrays, unit, target, mean_x, mean_z, np.concatenate(place), d, width)
 
 
-def _cells(x: Tensor, channels: int, positions: int) -> Float[np.ndarray, "c m"]:
+def working_problem(
+    layers: NetworkLayers, block: int, store: ColumnStore, z: Tensor, scales: list[np.ndarray] | None
+) -> tuple[Columns, PositionProblem]:  # fmt: skip
+    """The rows of a block that may use all columns of the store, those of the input and of every block before it; the rest as in `position_problem`."""
+    b = layers.blocks[block]
+    columns, unit = store.columns()
+    Z, mean_z, target = _targets(z[: store.m], b.channels, b.positions)
+    radius = np.ones_like(target)
+    if scales is not None:
+        radius = scales[block].reshape(b.channels, b.positions).T / store.reference / np.where(target > 0, target, 1.0)
+    mean_x, place = store.used
+    return columns, PositionProblem((Z, np.ascontiguousarray(radius)), unit, target, mean_x, mean_z, place, len(unit), len(unit))
+
+
+def _targets(z: Tensor, channels: int, positions: int) -> tuple[Float[np.ndarray, "P r m"], Float[np.ndarray, "P r"], Float[np.ndarray, "P r"]]:
+    """Targets centred and of variance 1, their means, and what they were divided by; a constant one is zero, and so is its divisor."""
+    Z = _cells(z, channels, positions).reshape(positions, channels, len(z))
+    mean = Z.mean(2)
+    Z -= mean[:, :, None]
+    deviation = Z.norm(dim=2) / math.sqrt(len(z))
+    deviation = torch.where(deviation > 1e-12 * mean.abs().clamp_min(1e-300), deviation, 0.0)
+    Z *= torch.where(deviation > 0, 1.0 / torch.where(deviation > 0, deviation, 1.0), 0.0)[:, :, None]
+    return Z.cpu().numpy(), mean.cpu().numpy(), deviation.cpu().numpy()
+
+
+def _cells(x: Tensor, channels: int, positions: int) -> Float[Tensor, "c m"]:
     """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
     wide = x.reshape(len(x), channels * positions).t().contiguous()
-    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x)).numpy()
+    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x))

@@ -29,9 +29,10 @@ from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
 from implicit_models.sim.budget_rows import Budget
+from implicit_models.sim.column_store import ColumnStore
 from implicit_models.sim.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
-from implicit_models.sim.position_problem import PositionProblem, position_problem
+from implicit_models.sim.position_problem import PositionProblem, position_problem, working_problem
 from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.shared_problem import SharedProblem, shared_problem
 from implicit_models.sim.shared_rows import solve_shared
@@ -68,7 +69,7 @@ class _Setup:
     @property
     def working(self) -> bool:
         """Whether rows have working sets: all of them may use the same, very many, columns."""
-        return self.support == "before" and self.budget.kind != "keep"
+        return self.support == "before" and self.budget.kind != "keep" and not self.share_conv
 
 
 def sparsify(
@@ -194,19 +195,26 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     seconds = {"network": 0.0, "rows": 0.0, "states": 0.0}
     u = data if held_out is None else torch.cat([data, held_out])
     m = len(data)
-    teacher: dict[int, Tensor] = {INPUT: u}
+    network = layers.on(setup.device)
+    teacher: dict[int, Tensor] = {INPUT: u.to(setup.device)}
     own: dict[int, Tensor] = {INPUT: u} if student else teacher
     rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
     reports: list[list[LayerReport]] = [[] for _ in range(K)]
     reads: dict[int, tuple[int, ...]] = {}
-    last = _last_readers(layers, setup.support)
+    store, end = None, max((k for k, b in enumerate(layers.blocks) if not b.derived and set(b.sources) != {INPUT}), default=0)
+    if setup.working:
+        width = sum(math.prod(layers.shape_of(k)) for k in range(INPUT, end))
+        store = ColumnStore(width, m, min_active=setup.min_active, device=setup.device, keyed=setup.resume is not None)
+        store.append(u, None if scales is None else np.ones(math.prod(layers.input_shape)))
+    # columns in the store are not read again, except to compute states on them
+    last = _last_readers(layers, setup.support if store is None or student or held_out is not None else "receptive")
     for block, b in enumerate(layers.blocks):
         begin = time.perf_counter()
-        z = _batched(lambda part, block=block: layers.affine(block, part), teacher)
+        z = _batched(lambda part, block=block: network.affine(block, part), teacher)
         seconds["network"] += time.perf_counter() - begin
         sources = _sources(layers, block, setup.support)
         if b.derived or not any(s != INPUT for s in sources):
-            teacher[block] = layers.apply(block, z)
+            teacher[block] = network.apply(block, z)
             if student:
                 own[block] = layers.apply(block, _batched(lambda part, block=block: layers.affine(block, part), own))
         else:
@@ -217,31 +225,35 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
                 found = solve_shared(problem, setup.budget, **tolerances)
             else:
-                problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, gram=not setup.working)
                 run = {
                     "backend": setup.backend, "workers": setup.workers, "progress": setup.progress,
                     "resume": None if setup.resume is None else setup.resume / f"block-{block}",
                 }  # fmt: skip
-                if setup.working:
-                    F, _, _, Z, radius = problem.arrays
-                    found = solve_working(F, Z, radius, setup.budget, **tolerances, device=setup.device, **run)
+                if store is not None:
+                    columns, problem = working_problem(layers, block, store, z, scales)
+                    found = solve_working(columns, *problem.arrays, setup.budget, **tolerances, **run)
                 else:
+                    problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active)
                     found = solve_block(*problem.arrays, setup.budget, **tolerances, **run, level=problem.level if setup.refit == "one_sided" else None)
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
             for t in range(K):
                 A, shift = problem.matrix(found, t, refit=bool(setup.refit))
                 rows[t][block], reads[block] = (A, shift), tuple(sorted(sources))
-                explained = None if held_out is None else _explained(A, shift, [own[s][m:] for s in sorted(sources)], z[m:], b.shape)
+                explained = None if held_out is None else _explained(A, shift, [own[s][m:].cpu() for s in sorted(sources)], z[m:].cpu(), b.shape)
                 reports[t].append(layer_report(layers, block, problem, found, t, A, explained, bool(setup.refit)))
-            teacher[block] = layers.apply(block, z)
+            teacher[block] = network.apply(block, z)
             if student:
                 own[block] = layers.apply(block, _rows_of(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))
             seconds["states"] += time.perf_counter() - begin
+        if store is not None and block < end:
+            begin = time.perf_counter()
+            store.append(own[block], None if scales is None else scales[block])
+            seconds["columns"] = seconds.get("columns", 0.0) + time.perf_counter() - begin
         for done in [k for k in teacher if last.get(k, -1) <= block]:
             teacher.pop(done)
             own.pop(done, None)
-    outputs = _batched(lambda part: layers.affine(None, part), teacher)
+    outputs = _batched(lambda part: network.affine(None, part), teacher).cpu()
     models = []
     for t in range(K):
         model = SparseModel(layers, rows[t], None, sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds), reads)
@@ -261,7 +273,7 @@ def _sources(layers: NetworkLayers, block: int, support: Support) -> dict[int, n
         every = [INPUT, *range(block)]
         if set(b.sources) == {INPUT}:
             return dict(b.sources)
-        return {k: np.tile(np.arange(math.prod(layers.shape_of(k)[1:])), (b.positions, 1)) for k in every}
+        return {k: np.broadcast_to(np.arange(p), (b.positions, p)) for k in every for p in [math.prod(layers.shape_of(k)[1:])]}
     found = {int(k): np.asarray(v) for k, v in support(layers, block).items()}
     for k, index in found.items():
         places = math.prod(layers.shape_of(k)[1:]) if INPUT <= k < block else 0

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from implicit_models.sim.batched_rows import batched_gap, batched_path, batched_refit
 from implicit_models.sim.budget_rows import refit
+from implicit_models.sim.column_store import Columns
 from implicit_models.sim.low_precision import CUT, Rounded, correlations, host_bounds, leads
 from implicit_models.sim.separate_rows import refit_each, solve_each
 
@@ -78,11 +79,11 @@ class HostColumns:
 
 
 class DeviceColumns:
-    """X and its rounded columns on a torch device."""
+    """Columns on a torch device."""
 
-    def __init__(self, X: Float[np.ndarray, "d m"], rounded: Rounded, device: str):
-        self.X, self.values, self.lost, self.norm = (x.to(device) for x in (torch.from_numpy(X), rounded.values, torch.from_numpy(rounded.lost), torch.from_numpy(rounded.norm)))
-        self.size = max(1, min(4096, 2**28 // max(1, len(X))))
+    def __init__(self, columns: Columns):
+        self.X, self.values, self.lost, self.norm = columns[:4]
+        self.size = max(1, min(4096, 2**28 // max(1, len(self.X))))
         self.term = CUT if self.X.is_cuda else 2.0**-24
 
     def _on(self, x: np.ndarray) -> torch.Tensor:

@@ -28,7 +28,8 @@ from implicit_models.sim.budget_rows import (
 )  # fmt: skip
 from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.chunk_store import content_key
-from implicit_models.sim.low_precision import Rounded, fast_dtype, rounded_columns
+from implicit_models.sim.column_store import Columns
+from implicit_models.sim.low_precision import Rounded
 from implicit_models.sim.position_rows import BlockRows
 from implicit_models.sim.rows import VIOLATION
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns, Scores
@@ -39,21 +40,23 @@ FIELDS = ("gap", "fit", "fit_refit", "violation", "reason")
 
 
 def solve_working(
-    F: Float[np.ndarray, "d m"], Z: Float[np.ndarray, "P r m"], radius: Float[np.ndarray, "P r"], budget: Budget, *, ridge: float,
-    rtol: float, atol: float, cap: int | None, device: str = "cpu", backend: str = "threads", workers: int | None = None,
-    resume: Any = None, progress: bool | None = None,
+    columns: Columns, Z: Float[np.ndarray, "P r m"], radius: Float[np.ndarray, "P r"], budget: Budget, *, ridge: float,
+    rtol: float, atol: float, cap: int | None, backend: str = "threads", workers: int | None = None, resume: Any = None, progress: bool | None = None,
 ) -> BlockRows:  # fmt: skip
-    """Rows of a block over all rows of F; arguments and result as `position_rows.solve_block`, for one set of columns and a radius or a penalty.
+    """Rows of a block over all columns; other arguments and result as `position_rows.solve_block`, for one set of columns and a radius or a penalty.
 
-    Args: device: "cpu", where `backend` says how rows are shared out; or a torch device, which takes all of them in turn.
+    Args: columns: where they lie says who compares: in memory, the workers of `backend`; on a graphics card, the card, which takes all rows in turn.
     """
     workers = workers or default_workers()
     R = Z.shape[0] * Z.shape[1]
-    alone = device != "cpu" or backend == "serial"
+    alone = not columns.on_host or backend == "serial"
     size = R if alone and resume is None else max(1, -(-R // (4 * workers)))
-    arrays = {"F": F, **rounded_columns(F, fast_dtype(F.size, device))._asdict(), "Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
+    arrays = {"Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
     settings = (budget, float(ridge), rtol, atol, cap)
-    key = "" if resume is None else content_key(arrays, (settings, size, "working"))
+    key = "" if resume is None else content_key(arrays, (settings, size, "working", columns.content()))
+    device = None if columns.on_host else DeviceColumns(columns)
+    if device is None:
+        arrays |= {"F": columns.X.numpy(), **Rounded.of(columns.values, columns.lost, columns.norm)._asdict()}
     found, run = map_chunks(
         partial(solve_part, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap, device=device), chunks_of(0, R, size), arrays=arrays,
         backend="serial" if alone else backend, workers=workers, resume=resume, key=key, progress=progress,
@@ -66,12 +69,11 @@ def solve_working(
 
 
 def solve_part(
-    arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None, device: str
+    arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None, device: DeviceColumns | None
 ) -> dict[str, np.ndarray]:
-    """The rows chunk[0] .. chunk[1] - 1, in batches, at every value of the budget."""
-    F, Z, radius, K = arrays["F"], arrays["Z"], arrays["radius"], len(budget)
-    rounded = Rounded(*(arrays[name] for name in Rounded._fields))
-    columns = HostColumns(F, rounded) if device == "cpu" else DeviceColumns(F, rounded, device)
+    """The rows chunk[0] .. chunk[1] - 1, in batches, at every value of the budget; device: the columns, where they are not in memory."""
+    Z, radius, K = arrays["Z"], arrays["radius"], len(budget)
+    columns = device or HostColumns(arrays["F"], Rounded(*(arrays[name] for name in Rounded._fields)))
     n = chunk[1] - chunk[0]
     whole: dict[str, np.ndarray] = {name: np.zeros((n, K)) for name in FIELDS[:-1]} | {"reason": np.full((n, K), EMPTY, np.int8)}
     per: dict[str, list[np.ndarray]] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}
@@ -80,7 +82,7 @@ def solve_part(
         z, scale = Z[chunk[0] :][part], radius[chunk[0] :][part]
         zz = np.einsum("bm,bm->b", z, z)
         for t, value in enumerate(budget.values):
-            one = _solve_batch(columns, z, zz, scale, Budget(budget.kind, (value,)), len(F), ridge, rtol, atol, cap)
+            one = _solve_batch(columns, z, zz, scale, Budget(budget.kind, (value,)), len(columns.X), ridge, rtol, atol, cap)
             for name in FIELDS:
                 whole[name][part, t] = one[name]
             for name in ("count", "column", "l1", "refit"):

@@ -35,6 +35,7 @@ class PositionProblem:
     arrays: tuple[np.ndarray, ...]
     unit: Float[np.ndarray, " c"]  # c_j
     target: Float[np.ndarray, "P r"]  # t_i
+    spread: Float[np.ndarray, "P r"]  # deviations of z_i
     mean_x: Float[np.ndarray, " c"]
     mean_z: Float[np.ndarray, "P r"]
     place: Int[np.ndarray, " c"]  # column of A
@@ -66,13 +67,14 @@ class PositionProblem:
 
 def position_problem(
     layers: NetworkLayers, block: int, sources: Mapping[int, np.ndarray], own: Mapping[int, Tensor], z: Tensor, m: int,
-    scales: list[np.ndarray] | None, min_active: float,
+    scales: list[np.ndarray] | None, min_active: float, factor: Float[np.ndarray, " size"] | None = None,
 ) -> PositionProblem:  # fmt: skip
     """The row problem of every position of a block.
 
     Args:
         sources: block -> (P, k) positions that each position may use. own: block -> its states, of which the first m samples count. z: targets.
         scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`.
+        factor: channel-major; t_i is the deviation over it, which divides the row's penalty.
     Raises: ValueError where a position's columns are too many for a Gram matrix.
     """
     b = layers.blocks[block]
@@ -101,7 +103,7 @@ def position_problem(
     square = np.einsum("ij,ij->i", F, F)
     fourth = np.einsum("ij,ij,ij,ij->i", F, F, F, F)
     deviation = np.sqrt(square / m)
-    Z, mean_z, target = _targets(z[:m], b.channels, b.positions)
+    Z, mean_z, spread, target = _targets(z[:m], b.channels, b.positions, factor)
     live = (deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)) & (square * square >= min_active * fourth)
     if scales is None:
         unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
@@ -114,32 +116,33 @@ def position_problem(
         radius = row_scale / reference / np.where(target > 0, target, 1.0)
     F *= np.where(live, 1.0 / unit, 0.0)[:, None]
     arrays = (F, np.concatenate(start), used, Z, np.ascontiguousarray(radius))
-    return PositionProblem(arrays, unit, target, mean_x, mean_z, np.concatenate(place), d, width)
+    return PositionProblem(arrays, unit, target, spread, mean_x, mean_z, np.concatenate(place), d, width)
 
 
 def working_problem(
-    layers: NetworkLayers, block: int, store: ColumnStore, z: Tensor, scales: list[np.ndarray] | None
+    layers: NetworkLayers, block: int, store: ColumnStore, z: Tensor, scales: list[np.ndarray] | None, factor: Float[np.ndarray, " size"] | None = None
 ) -> tuple[Columns, PositionProblem]:  # fmt: skip
     """The rows of a block that may use all columns of the store, those of the input and of every block before it; the rest as in `position_problem`."""
     b = layers.blocks[block]
     columns, unit = store.columns()
-    Z, mean_z, target = _targets(z[: store.m], b.channels, b.positions)
+    Z, mean_z, spread, target = _targets(z[: store.m], b.channels, b.positions, factor)
     radius = np.ones_like(target)
     if scales is not None:
         radius = scales[block].reshape(b.channels, b.positions).T / store.reference / np.where(target > 0, target, 1.0)
     mean_x, place = store.used
-    return columns, PositionProblem((Z, np.ascontiguousarray(radius)), unit, target, mean_x, mean_z, place, len(unit), len(unit))
+    return columns, PositionProblem((Z, np.ascontiguousarray(radius)), unit, target, spread, mean_x, mean_z, place, len(unit), len(unit))
 
 
-def _targets(z: Tensor, channels: int, positions: int) -> tuple[Float[np.ndarray, "P r m"], Float[np.ndarray, "P r"], Float[np.ndarray, "P r"]]:
-    """Targets centred and of variance 1, their means, and what they were divided by; a constant one is zero, and so is its divisor."""
+def _targets(z: Tensor, channels: int, positions: int, factor: Float[np.ndarray, " size"] | None) -> tuple[np.ndarray, ...]:
+    """Targets (P, r, m) centred and divided, their means, deviations, and what they were divided by; a constant one is zero, and so are its deviation and divisor."""
     Z = _cells(z, channels, positions).reshape(positions, channels, len(z))
     mean = Z.mean(2)
     Z -= mean[:, :, None]
-    deviation = Z.norm(dim=2) / math.sqrt(len(z))
-    deviation = torch.where(deviation > 1e-12 * mean.abs().clamp_min(1e-300), deviation, 0.0)
-    Z *= torch.where(deviation > 0, 1.0 / torch.where(deviation > 0, deviation, 1.0), 0.0)[:, :, None]
-    return Z.cpu().numpy(), mean.cpu().numpy(), deviation.cpu().numpy()
+    spread = Z.norm(dim=2) / math.sqrt(len(z))
+    spread = torch.where(spread > 1e-12 * mean.abs().clamp_min(1e-300), spread, 0.0)
+    target = spread if factor is None else spread / torch.from_numpy(factor.reshape(channels, positions)).to(z.device).t()
+    Z *= torch.where(target > 0, 1.0 / torch.where(target > 0, target, 1.0), 0.0)[:, :, None]
+    return Z.cpu().numpy(), mean.cpu().numpy(), spread.cpu().numpy(), target.cpu().numpy()
 
 
 def _cells(x: Tensor, channels: int, positions: int) -> Float[Tensor, "c m"]:

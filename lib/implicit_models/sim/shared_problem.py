@@ -56,6 +56,11 @@ class SharedProblem:
     def columns(self) -> int:
         return len(self.unit)
 
+    @property
+    def spread(self) -> Float[np.ndarray, " r"]:
+        """Deviations of the targets."""
+        return self.target
+
     def explained(self, A: Float[np.ndarray, "r d"]) -> float:
         """Share of the targets' variance that rows explain, over all of them."""
         rest = self.zz - 2 * np.einsum("ij,ij->i", A, self.C) + np.einsum("ij,ij->i", A @ self.G, A)

@@ -34,6 +34,7 @@ from implicit_models.sim.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.position_problem import PositionProblem, position_problem, working_problem
 from implicit_models.sim.position_rows import solve_block
+from implicit_models.sim.row_effects import effect_factors, row_effects
 from implicit_models.sim.shared_problem import SharedProblem, shared_problem
 from implicit_models.sim.shared_rows import solve_shared
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
@@ -52,6 +53,7 @@ class _Setup:
     layers: NetworkLayers
     support: Support
     scale: str
+    weights: str
     budget: Budget
     refit: bool | str
     ridge: float
@@ -79,6 +81,7 @@ def sparsify(
     budget: Budget,
     support: Support = "receptive",
     scale: str = "std",
+    weights: str = "equal",
     states: str = "student",
     refit: bool | str = True,
     head: bool = True,
@@ -104,6 +107,8 @@ def sparsify(
         support: columns that a position may use: "receptive", what the network reads there; "before", every block before and the input; or a
             function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that read the input alone are kept as they are.
         scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
+        weights: of the rows, for a penalty: "equal", every row has the same one; "effect", rows whose errors change the outputs more have a smaller one (see
+            `row_effects`: far more accurate at the same number of coefficients).
         states: "teacher", one path for all values of the budget, or "student", one run for each.
         refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets through (see `one_sided`: more accurate where rows are very sparse);
             False, the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
@@ -126,6 +131,10 @@ def sparsify(
         raise TypeError(f"budget must be kappa(...), lam(...) or keep(...), got {budget!r}")
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+    if weights not in ("equal", "effect"):
+        raise ValueError(f"weights must be 'equal' or 'effect', got {weights!r}")
+    if weights == "effect" and (budget.kind != "lam" or share_conv):
+        raise ValueError(f"weights 'effect' share out the penalty lam(...) of rows of their own: not for {'share_conv' if share_conv else budget.kind + '(...)'}")
     if states not in ("teacher", "student"):
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
     if not isinstance(refit, bool) and refit != "one_sided":
@@ -161,7 +170,7 @@ def sparsify(
                 raise ValueError(f"refit 'one_sided' is for networks of ReLU, the block {b.node} is {b.activation}")
     _check_device(device, working=support == "before" and budget.kind != "keep" and not share_conv)
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
+    setup = _Setup(layers, support, scale, weights, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
     with torch.no_grad():
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
@@ -201,6 +210,11 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
     reports: list[list[LayerReport]] = [[] for _ in range(K)]
     reads: dict[int, tuple[int, ...]] = {}
+    factors = None
+    if setup.weights == "effect":
+        begin = time.perf_counter()
+        factors = effect_factors(row_effects(network, data))
+        seconds["effects"] = time.perf_counter() - begin
     store, end = None, max((k for k, b in enumerate(layers.blocks) if not b.derived and set(b.sources) != {INPUT}), default=0)
     if setup.working:
         width = sum(math.prod(layers.shape_of(k)) for k in range(INPUT, end))
@@ -225,15 +239,16 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
                 found = solve_shared(problem, setup.budget, **tolerances)
             else:
+                factor = None if factors is None else factors[block]
                 run = {
                     "backend": setup.backend, "workers": setup.workers, "progress": setup.progress,
                     "resume": None if setup.resume is None else setup.resume / f"block-{block}",
                 }  # fmt: skip
                 if store is not None:
-                    columns, problem = working_problem(layers, block, store, z, scales)
+                    columns, problem = working_problem(layers, block, store, z, scales, factor)
                     found = solve_working(columns, *problem.arrays, setup.budget, **tolerances, **run)
                 else:
-                    problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active)
+                    problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, factor)
                     found = solve_block(*problem.arrays, setup.budget, **tolerances, **run, level=problem.level if setup.refit == "one_sided" else None)
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
@@ -324,7 +339,7 @@ def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tenso
 def _settings(setup: _Setup, t: int, student: bool) -> dict[str, Any]:
     """What a report says of how a model was made."""
     return {
-        "support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
+        "support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "weights": setup.weights, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
         "states": "student" if student else "teacher", "refit": setup.refit, "share_conv": setup.share_conv,
     }  # fmt: skip
 

@@ -87,7 +87,7 @@ def layer_report(
     """Report of one block at budget t; explained: share of the variance on held-out samples."""
     b = layers.blocks[block]
     fit = (found.fit_refit if refit else found.fit)[:, t]
-    weight = problem.target.reshape(-1) ** 2
+    weight = problem.spread.reshape(-1) ** 2
     gap = found.gap[:, t]
     return LayerReport(
         block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz),

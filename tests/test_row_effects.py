@@ -1,0 +1,146 @@
+"""Effects of rows on the outputs: against Jacobians, scikit-learn's penalties row by row, and what they are for: smaller errors of the outputs."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Lasso
+from torch import nn
+
+from implicit_models.sim import row_effects as module
+from implicit_models.sim.budget_rows import kappa, keep, lam
+from implicit_models.sim.network_layers import INPUT, read_layers
+from implicit_models.sim.row_effects import effect_factors, row_effects
+from implicit_models.sim.sparsify import sparsify
+
+
+def network(outputs=1, seed=0):
+    torch.manual_seed(seed)
+    layers = nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 9), nn.ReLU(), nn.Linear(9, outputs)
+    return nn.Sequential(*layers).eval().double()
+
+
+def images(m=60, seed=1):
+    return torch.randn(m, 2, 6, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_jacobians(net, u, split):
+    """E ||dy/dz||^2 Var z of the argument of module `split`."""
+    z = net[:split](u)
+    slopes = torch.stack([torch.autograd.functional.jacobian(net[split:], x[None])[0].pow(2).sum((0, 1)) for x in z])
+    return (slopes.mean(0) * z.var(0, correction=0)).flatten().detach().numpy()
+
+
+@pytest.mark.parametrize("batch", [7, 100])
+def test_effects_of_one_output_are_those_of_its_jacobian(batch, monkeypatch):
+    monkeypatch.setattr(module, "BATCH", batch)
+    net, u = network(), images()
+    found = row_effects(read_layers(net, (2, 6, 6)), u)
+    for block, split in ((0, 1), (1, 3), (3, 7)):
+        np.testing.assert_allclose(found[block], by_jacobians(net, u, split), rtol=1e-10, atol=1e-14)
+
+
+def test_effects_of_several_outputs_are_estimated_by_random_signs(monkeypatch):
+    monkeypatch.setattr(module, "DRAWS", 400)
+    net, u = network(5), images(20)
+    found = row_effects(read_layers(net, (2, 6, 6)), u)
+    for block, split in ((0, 1), (1, 3), (3, 7)):
+        exact = by_jacobians(net, u, split)
+        np.testing.assert_allclose(found[block], exact, rtol=0.25, atol=0.02 * exact.max())
+        assert found[block].sum() == pytest.approx(exact.sum(), rel=0.03)
+
+
+def test_samples_are_taken_evenly_and_parameters_stay(monkeypatch):
+    monkeypatch.setattr(module, "SAMPLES", 20)
+    net, u = network(), images(58)
+    layers = read_layers(net, (2, 6, 6))
+    found = row_effects(layers, u)[1]
+    np.testing.assert_allclose(found, by_jacobians(net, u[::3], 3), rtol=1e-10, atol=1e-14)  # 0, 3, ..., 57
+    assert all(p.grad is None and not p.requires_grad for p in layers.traced.parameters()) and all(p.requires_grad for p in net.parameters())
+
+
+def test_factors():
+    f = effect_factors([np.array([1.0, 4.0, 0.0]), np.array([2.0, 1e9, 1e-9])])
+    middle = (1 * 4 * 2 * 1e9 * 1e-9) ** 0.2
+    np.testing.assert_allclose(f[0], [1 / middle, 4 / middle, 0.02])
+    np.testing.assert_allclose(f[1], [2 / middle, 50.0, 0.02])
+    with pytest.raises(ValueError, match="block 1: the effect of its state 2 on the outputs is not finite"):
+        effect_factors([np.ones(3), np.array([1.0, 2.0, np.inf])])
+    for nothing in ([], [np.zeros(4)]):
+        with pytest.raises(ValueError, match="no state has an effect"):
+            effect_factors(nothing)
+
+
+@pytest.mark.parametrize("support", ["receptive", "before"])
+def test_every_row_has_its_own_penalty(support):
+    """Against scikit-learn, with lam / f_i for row i."""
+    net, u, value = network(3), images(), 0.05
+    model = sparsify(net, u, budget=lam(value), weights="effect", support=support, states="teacher", refit=False, head=False, progress=False, min_active=0.0)
+    layers = model.layers
+    factors = effect_factors(row_effects(layers, u))
+    known = {INPUT: u, 0: layers.apply(0, layers.affine(0, {INPUT: u}))}
+    z = layers.affine(1, known).flatten(1).detach().numpy()
+    reads = {"receptive": (0,), "before": (INPUT, 0)}[support]
+    X = torch.cat([known[k].flatten(1) for k in reads], 1).detach().numpy()
+    A = model.A1.to_dense().numpy()
+    rng = np.random.default_rng(0)
+    for i in rng.choice(len(z), 12, replace=False):
+        columns = np.flatnonzero(X.std(0) > 0)
+        if support == "receptive":
+            c, p = np.divmod(np.arange(X.shape[1]), 36)
+            h, w = np.divmod(i % 36, 6)
+            columns = np.flatnonzero((abs(p // 6 - h) <= 1) & (abs(p % 6 - w) <= 1) & (X.std(0) > 0))
+        unit, t = X[:, columns].std(0), z[:, i].std()
+        theirs = Lasso(alpha=value / factors[1][i], tol=1e-12, max_iter=100_000).fit(X[:, columns] / unit, z[:, i] / t).coef_
+        np.testing.assert_allclose(A[i, columns] * unit / t, theirs, atol=1e-6)
+    assert {layer.status.get("optimal", 0) + layer.status.get("empty", 0) for layer in model.report.layers} == {b.size for k, b in enumerate(layers.blocks) if k in model.fitted}
+    assert model.report.settings["weights"] == "effect"
+
+
+def test_the_outputs_are_nearer_with_fewer_coefficients():
+    """The next layer hardly reads half of the channels: equal penalties spend as much on their rows as on the others."""
+    net = network(4, seed=3)
+    net[3] = nn.ReLU().eval()
+    with torch.no_grad():
+        net[6].weight.view(9, 4, 3, 3)[:, :2] *= 1e-3
+    u, v = images(400), images(300, seed=5)
+    found = []
+    for weights, value in (("equal", 0.06), ("effect", 2.0)):
+        model = sparsify(net, u, budget=lam(value), weights=weights, head=False, progress=False)
+        found.append((model.report.row_entries, float((model(v) - net(v)).detach().pow(2).mean())))
+    (equal, far), (effect, near) = found
+    assert effect < 0.8 * equal and near < 0.6 * far
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": "some"}, "weights must be 'equal' or 'effect', got 'some'"),
+        ({"weights": "effect", "budget": kappa(1.0)}, r"penalty lam\(...\) of rows of their own: not for kappa"),
+        ({"weights": "effect", "budget": keep(0.2)}, r"not for keep"),
+        ({"weights": "effect", "share_conv": True}, r"not for share_conv"),
+    ],
+    ids=str,
+)
+def test_weights_that_are_not_there(options, message):
+    with pytest.raises(ValueError, match=message):
+        sparsify(network(), images(), **{"budget": lam(0.1), **options})
+
+
+def test_a_network_whose_last_layer_is_dead():
+    net = network(2)
+    with torch.no_grad():
+        net[6].weight.zero_()
+        net[6].bias.fill_(-1.0)
+    with pytest.raises(ValueError, match="no state has an effect"):
+        sparsify(net, images(), budget=lam(0.1), weights="effect")
+
+
+def test_states_that_go_nowhere_are_fitted_least():
+    net = network(2)
+    with torch.no_grad():
+        net[8].weight[:, :4].zero_()
+    u = images()
+    effects = row_effects(read_layers(net, (2, 6, 6)), u)
+    assert (effects[3][:4] == 0).all() and effects[3][4:].any()
+    model = sparsify(net, u, budget=lam(0.01), weights="effect", progress=False)
+    assert torch.isfinite(model(u)).all()

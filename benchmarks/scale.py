@@ -4,8 +4,9 @@ Two threads, wall seconds (the only benchmark that is not on one thread), each f
 
     sweep       teacher states, receptive field, scale std, six radii .005 ... .99, every row, on m = 500 and m = 2000 images
     student     student states, .2 of the columns kept, refit and head, from the images to the fitted model
-    accuracy    of models with a row for each position, no fine-tuning, on 2,000 test images: at most as many entries as the bar allows; refits by least squares
-                and one-sided, on 2,000 images and on more. The bar is held against the best of them that has so few entries
+    accuracy    of models with a row for each position, fitted to 2,000 images, no fine-tuning, on 2,000 test images: one penalty for all rows, or penalties by
+                their effect (median of three draws of the images); refits by least squares and one-sided. A bar is held against the best of them that
+                has as few entries as it allows
     peer        scikit-learn's lars_path_gram on the same Gram matrices, positions drawn from every stage, its time a row scaled to all rows;
                 and the Gram matrices alone, one product a position
 
@@ -32,25 +33,27 @@ RADII = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)
 THREADS = 2
 SECONDS = {"sweep_500": (40.0, 12.0), "sweep_2000": (120.0, 35.0), "student": (360.0, 180.0)}  # floor, goal
 STUDENT_ACCURACY = (0.86, 0.875)
-# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, images, refit
+# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, weights of the rows, refit
 ACCURACY = {"64 %": (0.36, 0.909), "88 %": (0.12, 0.78), "goal at 70 %": (0.30, 0.91), "goal at 90 %": (0.10, 0.80)}
 FITS = (
-    ("lam:0.02", 2000, True), ("lam:0.02", 2000, "one_sided"), ("lam:0.02", 5000, "one_sided"), ("keep:0.1", 2000, True), ("keep:0.1", 2000, "one_sided"),
+    ("lam:0.02", "equal", True), ("keep:0.1", "equal", True), ("keep:0.1", "equal", "one_sided"), ("lam:0.052", "effect", True), ("lam:0.075", "effect", True),
+    ("lam:0.36", "effect", True), ("lam:0.36", "effect", "one_sided"),
 )  # fmt: skip
+DRAWS = (0, 1, 2)  # of the images, for the fits whose accuracy is held against a bar
 MEMORY_GB = 4.0
 GAP, VIOLATION = 1e-9, 1e-9
 CHECKED_ROWS = 300
 
 
-def network_and_images(m: int):
-    """ResNet-20 and the first m of the training images in the order of seed 0; test images and labels."""
+def network_and_images(m: int, seed: int = 0):
+    """ResNet-20 and the first m of the training images in the order of a seed; test images and labels."""
     import torch
 
     from data_gen.cifar import cifar10
     from reproduction.baselines.resnet20 import published
 
     data = cifar10(subset=True)
-    order = np.random.default_rng(0).permutation(len(data.u_train))[:m]
+    order = np.random.default_rng(seed).permutation(len(data.u_train))[:m]
     u = torch.from_numpy(data.u_train[order]).reshape(-1, 3, 32, 32)
     v, y = data.test[0]
     return published(), u, torch.from_numpy(v).reshape(-1, 3, 32, 32), torch.from_numpy(y)
@@ -63,7 +66,7 @@ def accuracy(model, v, y) -> float:
         return float(np.mean([(model(v[i : i + 200]).argmax(1) == y[i : i + 200]).double().mean() for i in range(0, len(v), 200)]))
 
 
-def fit(case: str, m: int, setting: str, refit: bool | str = True) -> dict[str, Any]:
+def fit(case: str, m: int, setting: str, weights: str = "equal", refit: bool | str = True, seed: int = 0) -> dict[str, Any]:
     """One fit in this process: its seconds, memory and certificates."""
     import torch
 
@@ -71,7 +74,7 @@ def fit(case: str, m: int, setting: str, refit: bool | str = True) -> dict[str, 
     from implicit_models.sim.sparsify import sparsify
 
     torch.set_num_threads(1)
-    network, u, v, y = network_and_images(m)
+    network, u, v, y = network_and_images(m, seed)
     kind, values = setting.split(":")
     budget = Budget(kind, tuple(float(x) for x in values.split(",")))
     sweep, checked = case.startswith("sweep"), case.startswith("check")
@@ -79,7 +82,10 @@ def fit(case: str, m: int, setting: str, refit: bool | str = True) -> dict[str, 
         network, u = network.double(), u.double()
     sparsify(network, u[:8], budget=Budget(kind, budget.values[:1]), progress=False, head=False)  # loads the compiled kernels
     start = time.perf_counter()
-    models = sparsify(network, u, budget=budget, states="teacher" if sweep or checked else "student", refit=refit if not (sweep or checked) else False, head=not (sweep or checked), backend="threads", workers=THREADS, progress=False)
+    student = not (sweep or checked)
+    models = sparsify(
+        network, u, budget=budget, weights=weights, states="student" if student else "teacher", refit=refit and student, head=student, backend="threads", workers=THREADS, progress=False
+    )  # fmt: skip
     found: dict[str, Any] = {"seconds": time.perf_counter() - start}
     models = models if isinstance(models, list) else [models]
     found["memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform != "darwin" else 2**30)
@@ -224,21 +230,23 @@ def run(quick: bool) -> harness.Report:
     report.check(f"gap of {checked['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2", checked["recomputed"]["gap"] <= GAP)
     report.check(f"their violation at most {VIOLATION:g}", checked["recomputed"]["violation"] <= VIOLATION)
     reached: list[tuple[float, float]] = []  # entries left, accuracy
-    for setting, images, refit in (("keep:0.2", 100 if quick else 2000, True), *(() if quick else FITS)):
-        name = setting.replace(":", "(") + ")" + (", one-sided" if refit == "one_sided" else "") + (f", m = {images}" if images > 2000 else "")
-        found = cases[name] = in_a_process("scale", "fit", "student", images, setting, refit)
-        reached.append((1 - found["sparsity"][0], found["accuracy"]))
-        rows.append([f"student {name}", found["seconds"], "", "", found["memory_gb"], f"{found['largest_gap']:.1e}", f"{100 * found['accuracy']:.2f} % at {100 * found['sparsity'][0]:.1f} % sparse"])
-        if images <= 2000:
-            report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", found["memory_gb"] <= MEMORY_GB)
+    for setting, weights, refit in (("keep:0.2", "equal", True), *(() if quick else FITS)):
+        name = setting.replace(":", "(") + ")" + (", by effect" if weights == "effect" else "") + (", one-sided" if refit == "one_sided" else "")
+        draws = [in_a_process("scale", "fit", "student", 100 if quick else 2000, setting, weights, refit, seed) for seed in (DRAWS if weights == "effect" else DRAWS[:1])]
+        found = cases[name] = {key: [one[key] for one in draws] for key in ("seconds", "memory_gb", "largest_gap", "accuracy", "sparsity", "status", "parts")}
+        sparsity, accurate = (100 * np.array(found[key], float).reshape(len(draws)) for key in ("sparsity", "accuracy"))
+        reached.append((1 - np.median(sparsity) / 100, np.median(accurate) / 100))
+        shown = f"{np.median(accurate):.2f} %" + (f" [{accurate.min():.2f}, {accurate.max():.2f}]" if len(draws) > 1 else "")
+        memory = max(found["memory_gb"])
+        rows.append([f"student {name}", statistics.median(found["seconds"]), "", "", memory, f"{max(found['largest_gap']):.1e}", f"{shown} at {np.median(sparsity):.1f} % sparse"])
+        report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", memory <= MEMORY_GB)
         if name == "keep(0.2)" and not quick:
-            report.check(f"student: at most {SECONDS['student'][0]:g} s", found["seconds"] <= SECONDS["student"][0])
-            report.check(f"student: accuracy at least {STUDENT_ACCURACY[0]}", found["accuracy"] >= STUDENT_ACCURACY[0])
+            report.check(f"student: at most {SECONDS['student'][0]:g} s", found["seconds"][0] <= SECONDS["student"][0])
+            report.check(f"student: accuracy at least {STUDENT_ACCURACY[0]}", found["accuracy"][0] >= STUDENT_ACCURACY[0])
     best = {name: max((accuracy for left, accuracy in reached if left <= share), default=0.0) for name, (share, _) in ACCURACY.items()}
     if not quick:
-        for name in ("64 %", "88 %"):
-            share, floor = ACCURACY[name]
-            report.check(f"accuracy at least {floor} with at most {share:g} of the entries", best[name] >= floor)
+        for name, (share, least) in ACCURACY.items():
+            report.check(f"accuracy at least {least} with at most {share:g} of the entries", best[name] >= least)
     harness.print_table(["case", "seconds", "floor", "goal", "GB", "gap", "accuracy"], rows)
     goals = {"student accuracy": STUDENT_ACCURACY[1], **{k: v[1] for k, v in SECONDS.items()}, **{k: v[1] for k, v in ACCURACY.items()}}
     report.details = {"cases": cases, "best": best, "goals": goals, "threads": THREADS}

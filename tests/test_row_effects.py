@@ -39,6 +39,31 @@ def test_effects_of_one_output_are_those_of_its_jacobian(batch, monkeypatch):
         np.testing.assert_allclose(found[block], by_jacobians(net, u, split), rtol=1e-10, atol=1e-14)
 
 
+class Summed(nn.Module):
+    """tanh reads the very states of ReLU, which the output reads too; and two maps read the input itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 1)
+
+    def forward(self, u):
+        a = torch.relu(u)
+        return self.out(3 * torch.tanh(a) + 5 * a + 7 * torch.sigmoid(u))
+
+
+def test_a_state_that_others_read_too_counts_once():
+    net, u = Summed().eval().double(), torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    w, a = net.out.weight.detach().numpy()[0], u.clamp_min(0).numpy()
+    slopes = {
+        "relu": (3 * (1 - np.tanh(a) ** 2) + 5) * (u.numpy() > 0), "tanh": 3 * (1 - np.tanh(a) ** 2), "sigmoid": 7 * torch.sigmoid(u).mul(1 - torch.sigmoid(u)).numpy(),
+    }  # fmt: skip
+    layers = read_layers(net, (4,))
+    for block, found in zip(layers.blocks, row_effects(layers, u), strict=True):
+        variance = (a if block.activation == "tanh" else u.numpy()).var(0)
+        np.testing.assert_allclose(found, ((w * slopes[block.activation]) ** 2).mean(0) * variance, rtol=1e-10)
+    assert not u.requires_grad
+
+
 def test_effects_of_several_outputs_are_estimated_by_random_signs(monkeypatch):
     monkeypatch.setattr(module, "DRAWS", 400)
     net, u = network(5), images(20)
@@ -59,15 +84,16 @@ def test_samples_are_taken_evenly_and_parameters_stay(monkeypatch):
 
 
 def test_factors():
-    f = effect_factors([np.array([1.0, 4.0, 0.0]), np.array([2.0, 1e9, 1e-9])])
+    f = effect_factors([np.array([7.0, 0.0]), np.array([1.0, 4.0, 0.0]), np.array([2.0, 1e9, 1e-9])], [1, 2])
     middle = (1 * 4 * 2 * 1e9 * 1e-9) ** 0.2
-    np.testing.assert_allclose(f[0], [1 / middle, 4 / middle, 0.02])
-    np.testing.assert_allclose(f[1], [2 / middle, 50.0, 0.02])
+    np.testing.assert_allclose(f[0], [7 / middle, 0.02])
+    np.testing.assert_allclose(f[1], [1 / middle, 4 / middle, 0.02])
+    np.testing.assert_allclose(f[2], [2 / middle, 50.0, 0.02])
     with pytest.raises(ValueError, match="block 1: the effect of its state 2 on the outputs is not finite"):
-        effect_factors([np.ones(3), np.array([1.0, 2.0, np.inf])])
-    for nothing in ([], [np.zeros(4)]):
-        with pytest.raises(ValueError, match="no state has an effect"):
-            effect_factors(nothing)
+        effect_factors([np.ones(3), np.array([1.0, 2.0, np.inf])], [0])
+    with pytest.raises(ValueError, match="no state has an effect"):
+        effect_factors([np.ones(2), np.zeros(4)], [1])
+    assert effect_factors([], []) == []  # a network without states
 
 
 @pytest.mark.parametrize("support", ["receptive", "before"])
@@ -76,7 +102,7 @@ def test_every_row_has_its_own_penalty(support):
     net, u, value = network(3), images(), 0.05
     model = sparsify(net, u, budget=lam(value), weights="effect", support=support, states="teacher", refit=False, head=False, progress=False, min_active=0.0)
     layers = model.layers
-    factors = effect_factors(row_effects(layers, u))
+    factors = effect_factors(row_effects(layers, u), [1, 3])
     known = {INPUT: u, 0: layers.apply(0, layers.affine(0, {INPUT: u}))}
     z = layers.affine(1, known).flatten(1).detach().numpy()
     reads = {"receptive": (0,), "before": (INPUT, 0)}[support]

@@ -20,6 +20,7 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "student": ("own states, refit, head", 2, "D", "-."),
     "student_large": ("same, more images", 1, "P", "-."),
     "one_sided": ("same, one-sided refit", 6, "p", "-."),
+    "effect": ("same, penalties by effect", 5, "d", "-."),
     "kernels": ("path, own states, refit", 4, "h", "-."),
     "magnitude": ("magnitude", 5, "<", "--"),
     "magnitude_bias": ("magnitude, biases", 7, ">", "--"),

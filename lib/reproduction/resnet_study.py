@@ -39,17 +39,18 @@ BATCH = 200
 KAPPAS = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)  # of Table 3.1
 HELD_OUT = 100  # further training images, for the share of variance explained on them
 # m, large_m: images of rows by position; kernel_m: of kernels. students, large, one_sided: budgets on the model's own states, (kind, value);
-# the last two on large_m images, one_sided with refits of that name.
+# the last two on large_m images, one_sided with refits of that name. effect: penalties shared out by the rows' effects, on large_m images, every seed.
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
-        "seeds": (0,), "m": 100, "tested": 100, "kappas": (0.05, 0.99), "theorem": (), "uniform": (0.01, 0.05), "balls": (0.05, 2.0), "kernel_matching": True, "students": (), "large_m": 0, "large": (), "one_sided": (),
+        "seeds": (0,), "m": 100, "tested": 100, "kappas": (0.05, 0.99), "theorem": (), "uniform": (0.01, 0.05), "balls": (0.05, 2.0), "kernel_matching": True, "students": (), "large_m": 0, "large": (), "one_sided": (), "effect": (),
         "kernel_m": 40, "shares": (0.2,), "weights": (0.02,), "student_weights": (0.02,), "data": (20, 40), "row_data": (), "search_rows": 1, "search_m": 100,
         "radii": (0.5,), "iterations": 3,
     },
     "full": {
         "seeds": (0, 1, 2), "m": 500, "tested": 1000, "kappas": KAPPAS, "theorem": (0.005, 0.01, 0.05), "uniform": KAPPAS, "balls": (*KAPPAS, 2.0, 4.0), "kernel_matching": False,
         "students": (("kappa", 0.99), ("keep", 0.05), ("keep", 0.1), ("keep", 0.2), ("keep", 0.3)), "large_m": 2000,
-        "large": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)), "one_sided": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)), "kernel_m": 300, "shares": (0.05, 0.1, 0.2, 0.3, 0.5), "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
+        "large": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)), "one_sided": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)),
+        "effect": (0.053, 0.08, 0.18, 0.35, 0.5), "kernel_m": 300, "shares": (0.05, 0.1, 0.2, 0.3, 0.5), "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
         "student_weights": (0.05, 0.02, 0.01, 0.005), "data": (25, 50, 100, 1000), "row_data": (100, 2000), "search_rows": 2, "search_m": 1000,
         "radii": (0.1, 0.5, 0.99), "iterations": 21,
     },
@@ -194,15 +195,17 @@ def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: s
     return stored("literal", given, {"kappas": sorted(kappas), "m": m, "seed": seed, "scale": scale}, compute)
 
 
-def student(given: Task, budget: Budget, *, m: int, seed: int, share_conv: bool = False, refit: bool | str = True) -> dict[str, Any]:
-    """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer; budget of one value."""
+def student(
+    given: Task, budget: Budget, *, m: int, seed: int, share_conv: bool = False, refit: bool | str = True, weights: str = "equal"
+) -> dict[str, Any]:  # fmt: skip
+    """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer; budget of one value, options as in `sparsify`."""
     u, held_out = given.draw(m, seed)
 
     def compute() -> dict[str, Any]:
-        model = sparsify(given.network, u, budget=budget, share_conv=share_conv, refit=refit, held_out=held_out, backend="serial", progress=False)
+        model = sparsify(given.network, u, budget=budget, share_conv=share_conv, refit=refit, weights=weights, held_out=held_out, backend="serial", progress=False)
         return summary_of(model, given)
 
-    settings = {"budget": [budget.kind, *budget.values], "m": m, "seed": seed, "share_conv": share_conv, "refit": refit}
+    settings = {"budget": [budget.kind, *budget.values], "m": m, "seed": seed, "share_conv": share_conv, "refit": refit, "weights": weights}
     return stored("student", given, settings, compute)
 
 

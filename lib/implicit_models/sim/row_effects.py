@@ -61,22 +61,22 @@ def _forward(layers: NetworkLayers, u: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Outputs, and the arguments of all activations, of which they are functions."""
     known, z = {INPUT: u}, []
     for block in range(len(layers.blocks)):
-        argument = layers.affine(block, known)
-        z.append(argument if argument.requires_grad else argument.requires_grad_())
+        argument = layers.affine(block, known)  # a view of its own, since it may be a state that others read too
+        z.append(argument.view_as(argument) if argument.requires_grad else argument.clone().requires_grad_())
         known[block] = layers.apply(block, z[-1])
     return layers.affine(None, known), z
 
 
-def effect_factors(effects: Sequence[Float[np.ndarray, " size"]]) -> list[Float[np.ndarray, " size"]]:
-    """f_i; rows without effect have the smallest.
+def effect_factors(effects: Sequence[Float[np.ndarray, " size"]], fitted: Sequence[int]) -> list[Float[np.ndarray, " size"]]:
+    """f_i, with c the mean over the rows of the fitted blocks; rows without effect have the smallest.
 
-    Raises: ValueError naming the block where an effect is not a number, and where no row has any.
+    Raises: ValueError naming the block where an effect is not a number, and where no row of the fitted blocks has any.
     """
     for block, c in enumerate(effects):
         if not np.isfinite(c).all():
             raise ValueError(f"block {block}: the effect of its state {int(np.flatnonzero(~np.isfinite(c))[0])} on the outputs is not finite")
-    some = np.concatenate([c[c > 0] for c in effects]) if len(effects) else np.zeros(0)
-    if not len(some):
+    some = np.concatenate([np.zeros(0), *(effects[b][effects[b] > 0] for b in fitted)])
+    if len(fitted) and not len(some):
         raise ValueError("no state has an effect on the outputs, that rows could be weighed by")
-    middle = float(np.exp(np.mean(np.log(some))))
+    middle = float(np.exp(np.mean(np.log(some)))) if len(some) else 1.0
     return [np.clip(c / middle, *FACTORS) for c in effects]

@@ -210,12 +210,13 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
     reports: list[list[LayerReport]] = [[] for _ in range(K)]
     reads: dict[int, tuple[int, ...]] = {}
+    deep = [k for k, b in enumerate(layers.blocks) if not b.derived and set(b.sources) != {INPUT}]  # behind other states
     factors = None
     if setup.weights == "effect":
         begin = time.perf_counter()
-        factors = effect_factors(row_effects(network, data))
+        factors = effect_factors(row_effects(network, data), deep)
         seconds["effects"] = time.perf_counter() - begin
-    store, end = None, max((k for k, b in enumerate(layers.blocks) if not b.derived and set(b.sources) != {INPUT}), default=0)
+    store, end = None, max(deep, default=0)
     if setup.working:
         width = sum(math.prod(layers.shape_of(k)) for k in range(INPUT, end))
         store = ColumnStore(width, m, min_active=setup.min_active, device=setup.device, keyed=setup.resume is not None)

@@ -1,5 +1,6 @@
 """Columns kept from block to block: against the columns of one block prepared by themselves."""
 
+import importlib
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from implicit_models.sim import column_store
-from implicit_models.sim.budget_rows import kappa
+from implicit_models.sim.budget_rows import kappa, lam
 from implicit_models.sim.column_store import ColumnStore, Columns
 from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT, read_layers
@@ -56,11 +57,12 @@ def test_columns_of_every_block_are_those_prepared_for_it_alone(scale, together,
             factor = problem.unit / alone.unit  # one reference for all columns of a block
             np.testing.assert_allclose(factor, factor[0], rtol=1e-12)
             np.testing.assert_allclose(columns.X.numpy() * factor[0], F, atol=1e-11)
-            np.testing.assert_allclose(problem.arrays[1], radius * factor[0], rtol=1e-12)
-            np.testing.assert_array_equal(problem.arrays[0], Z)
-            assert scale != "std" or factor[0] == pytest.approx(1, abs=1e-12)
+            np.testing.assert_allclose(problem.arrays[0], Z * factor[0], atol=1e-11)
+            np.testing.assert_allclose(problem.arrays[1], radius * factor[0] ** 2, rtol=1e-12)
+            assert factor[0] == pytest.approx(1, abs=1e-12) if scale == "std" else 2**-0.5 <= factor[0] <= 2**0.5
             assert 0.5 <= float(np.median(columns.X.numpy().std(1)[store.live[: store.d]])) <= 2
-            for name in ("target", "mean_x", "mean_z", "place", "columns", "width"):
+            np.testing.assert_allclose(problem.target * factor[0], alone.target, rtol=1e-12)
+            for name in ("spread", "mean_x", "mean_z", "place", "columns", "width"):
                 np.testing.assert_allclose(getattr(problem, name), getattr(alone, name), rtol=1e-12, atol=1e-12)
             fresh = Columns.of(columns.X.numpy())  # what rounding took does not change with the reference
             np.testing.assert_allclose(columns.norm, fresh.norm, rtol=1e-12)
@@ -71,14 +73,14 @@ def test_columns_of_every_block_are_those_prepared_for_it_alone(scale, together,
 def test_the_key_is_that_of_the_content():
     _, known, _ = states()
 
-    def key(m=M, change=0.0, min_active=3.0, keyed=True):
+    def key(m=M, change=0.0, min_active=3.0, keyed=True, scale=None):
         store = ColumnStore(72 + 144, m, min_active=min_active, keyed=keyed)
-        store.append(known[INPUT] + change, None)
-        store.append(known[0], None)
+        store.append(known[INPUT] + change, scale and np.full(72, scale))
+        store.append(known[0], scale and np.ones(144))
         return store.columns()[0].content()
 
     assert key() == key()
-    assert len({key(), key(m=M - 1), key(change=1e-9), key(min_active=2.0), key(keyed=False)}) == 5
+    assert len({key(), key(m=M - 1), key(change=1e-9), key(min_active=2.0), key(keyed=False), key(scale=1.0), key(scale=2.0)}) == 7
 
 
 def test_a_run_goes_on_with_its_columns_and_not_with_others(tmp_path):
@@ -88,6 +90,32 @@ def test_a_run_goes_on_with_its_columns_and_not_with_others(tmp_path):
     torch.testing.assert_close(first(u), again(u), rtol=0, atol=0)
     with pytest.raises(ValueError, match="another problem"):
         sparsify(network(), u + 1e-3, **options)
+
+
+@pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
+@pytest.mark.parametrize("budget", [kappa(0.5), lam(0.05), lam(0.2, 0.02)], ids=str)
+@pytest.mark.parametrize("factor", [1.0, 0.37967530803130356, 0.3796753080313036])
+def test_a_budget_means_what_it_means_for_a_function_of_the_same_columns(scale, budget, factor):
+    """Whatever power of two the columns are kept in."""
+    u = factor * torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def before(layers, block):
+        width = {k: math.prod(layers.shape_of(k)[1:]) for k in range(INPUT, block)}
+        own = layers.blocks[block].sources
+        return own if set(own) == {INPUT} else {k: np.tile(np.arange(p), (layers.blocks[block].positions, 1)) for k, p in width.items()}
+
+    options = {"budget": budget, "scale": scale, "states": "teacher", "refit": False, "head": False, "progress": False}
+    models = [sparsify(network().double(), u, support=support, **options) for support in ("before", before)]
+    for mine, theirs in zip(*(each if isinstance(each, list) else [each] for each in models), strict=True):
+        for a, b in zip(mine.report.layers, theirs.report.layers, strict=True):
+            assert a.fit == pytest.approx(b.fit, abs=1e-7) and abs(a.nnz - b.nnz) <= 0.005 * b.nnz + 1
+
+
+def test_a_network_of_one_block_keeps_no_columns(monkeypatch):
+    monkeypatch.setattr(importlib.import_module("implicit_models.sim.sparsify"), "ColumnStore", None)
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    model = sparsify(net, torch.randn(20, 4), budget=kappa(1.0), support="before", head=False)
+    assert not model.fitted
 
 
 @pytest.mark.parametrize("states", ["teacher", "student"])

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim import low_precision
 from implicit_models.sim.column_store import Columns
-from implicit_models.sim.low_precision import Rounded, correlations, fast_dtype, gamma, host_bounds, largest, leads, rounded_columns
+from implicit_models.sim.low_precision import Rounded, correlations, fast_dtype, gamma, host_bounds, in_single, largest, leads, rounded_columns
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -109,9 +108,15 @@ def test_a_product_above_its_bound_is_noticed():
 
 
 def test_settings_of_the_products_are_as_they_were(monkeypatch):
-    settings = torch.backends.cuda.matmul
-    before = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
-    low_precision._in_single(torch.ones(2, 4), torch.ones(3, 4))
-    assert before == (settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction)
-    monkeypatch.setattr(low_precision, "_in_single", None)  # threads of the processor leave them alone
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    seen = lambda: (matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32)  # noqa: E731
+    monkeypatch.setattr(cudnn, "allow_tf32", True)
+    before = seen()
+    with in_single():
+        assert seen() == (False, False, False)
+    with pytest.raises(KeyboardInterrupt), in_single():
+        raise KeyboardInterrupt
+    with in_single(False):  # threads of the processor leave them alone
+        assert seen() == before
+    assert seen() == before
     assert correlations(torch.ones(3, 4), torch.ones(2, 4, dtype=torch.float64))[0].shape == (2, 3)

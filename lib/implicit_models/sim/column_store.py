@@ -1,8 +1,8 @@
 """Columns of a network's states for rows that may use every block before them, prepared once where they are used: in memory, or on a graphics card.
 
 The columns of block l are those of the block before it, and that block's own states: the first d_l of the store. Each is centred, brought to
-its unit, and rounded (see `low_precision`) when its block is known. Of variance 1 for scale "std"; x_j ref / s_j for the others, with one ref for all of the
-block's columns that makes the median of their deviations about 1. ref is a power of two: the next block's rescales the columns before it without rounding.
+its unit, and rounded (see `low_precision`) when its block is known. Of variance 1 for scale "std"; x_j ref / s_j for the others, with one ref for all columns, that of
+`position_problem` rounded to a power of two, so that the next block's rescales the columns before it without rounding.
 """
 
 from __future__ import annotations
@@ -97,21 +97,22 @@ class ColumnStore:
             for name, found in (("mean", mean), ("deviation", deviation), ("live", live)):
                 getattr(self, name)[part] = found.cpu().numpy()
         if self._all.key is not None:
-            self._all = self._all._replace(key=content_key({"states": states[: self.m].cpu().numpy(), "scale": self.scale[self.d : self.d + len(cells)]}, self._all.key))
+            content = {"states": states[: self.m].cpu().numpy()} | ({} if scale is None else {"scale": scale})
+            self._all = self._all._replace(key=content_key(content, self._all.key))
         self.d += len(cells)
 
-    def columns(self) -> tuple[Columns, Float[np.ndarray, " d"]]:
-        """All columns so far, and what each was divided by."""
-        live, scale = self.live[: self.d], self.scale[: self.d]
+    def columns(self) -> tuple[Columns, Float[np.ndarray, " d"], float]:
+        """All columns so far, what each was divided by, and q: they are q times those of the reference that makes the median live column of variance 1."""
+        live, scale, deviation = self.live[: self.d], self.scale[: self.d], self.deviation[: self.d]
         if not self.scaled:
-            return self._all.first(self.d), np.where(live, self.deviation[: self.d], 1.0)
-        if live.any():
-            reference = 2.0 ** round(float(np.median(np.log2(scale[live]) - np.log2(self.deviation[: self.d][live]))))
-            if reference != self.reference:
-                for x in (self._all.X, self._all.norm):
-                    x[: self.d] *= reference / self.reference
-                self.reference = reference
-        return self._all.first(self.d), scale / self.reference
+            return self._all.first(self.d), np.where(live, deviation, 1.0), 1.0
+        exact = float(np.median(np.log2(scale[live]) - np.log2(deviation[live]))) if live.any() else 0.0
+        reference = 2.0 ** round(exact)
+        if reference != self.reference:
+            for x in (self._all.X, self._all.norm):
+                x[: self.d] *= reference / self.reference
+            self.reference = reference
+        return self._all.first(self.d), scale / self.reference, reference / 2.0**exact
 
     @property
     def used(self) -> tuple[Float[np.ndarray, " d"], Int[np.ndarray, " d"]]:

@@ -10,6 +10,8 @@ computed, not bounded: they are a fraction of the largest rounding of an entry. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -79,21 +81,25 @@ def correlations(values: Tensor, r: Float[Tensor, "b m"], term: float = 2.0**-24
     length = unit.norm(dim=1, keepdim=True)
     unit = unit / torch.where(length > 0, length, 1.0)
     v = unit.to(values.dtype)
-    s = (_in_single(v, values) if v.is_cuda else v @ values.T).float()
+    with in_single(v.is_cuda):
+        s = (v @ values.T).float()
     t = ROUNDING[values.dtype]
     size = v.double().norm(dim=1)
     return s, 1 + 2 * t, size, (unit - v.double()).norm(dim=1) + gamma(r.shape[1], term) * (1 + 2 * t) * size
 
 
-def _in_single(v: Tensor, values: Tensor) -> Tensor:
-    """v values' on a card, with sums in single precision whatever the user allows. For one thread: the settings are global."""
-    settings = torch.backends.cuda.matmul
-    allowed = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
-    settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = False, False
+@contextmanager
+def in_single(on_card: bool = True) -> Iterator[None]:
+    """Products and convolutions of single precision numbers on a card with sums in single precision inside, whatever the user allows. For one thread: the settings are global."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    allowed = matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32
+    if on_card:
+        matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32 = False, False, False
     try:
-        return v @ values.T
+        yield
     finally:
-        settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = allowed
+        if on_card:
+            matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32 = allowed
 
 
 @njit(**OPTIONS)

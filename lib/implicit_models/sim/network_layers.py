@@ -182,6 +182,7 @@ def _ancestors(goal: fx.Node, ends: Mapping[str, int]) -> tuple[fx.Node, ...]:
     return tuple(n for n in goal.graph.nodes if n.name in wanted)
 
 
+@torch.inference_mode(False)  # the copy is for gradients too
 def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLayers:
     """Blocks of a network and their receptive fields.
 

@@ -124,8 +124,9 @@ def working_problem(
 ) -> tuple[Columns, PositionProblem]:  # fmt: skip
     """The rows of a block that may use all columns of the store, those of the input and of every block before it; the rest as in `position_problem`."""
     b = layers.blocks[block]
-    columns, unit = store.columns()
-    Z, mean_z, spread, target = _targets(z[: store.m], b.channels, b.positions, factor)
+    columns, unit, q = store.columns()
+    # columns and targets of q and 1/q times their units are the problem of the exact reference, whatever its penalty
+    Z, mean_z, spread, target = _targets(z[: store.m], b.channels, b.positions, (np.ones(b.size) if factor is None else factor) / q)
     radius = np.ones_like(target)
     if scales is not None:
         radius = scales[block].reshape(b.channels, b.positions).T / store.reference / np.where(target > 0, target, 1.0)

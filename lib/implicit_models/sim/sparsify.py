@@ -17,7 +17,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from implicit_models.matrices import csr_tensor
 from implicit_models.sim.budget_rows import Budget
 from implicit_models.sim.column_store import ColumnStore
 from implicit_models.sim.layer_scales import SCALES, layer_scales
+from implicit_models.sim.low_precision import in_single
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.position_problem import PositionProblem, position_problem, working_problem
 from implicit_models.sim.position_rows import solve_block
@@ -39,11 +40,10 @@ from implicit_models.sim.shared_problem import SharedProblem, shared_problem
 from implicit_models.sim.shared_rows import solve_shared
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
 from implicit_models.sim.sparsity_report import LayerReport, layer_report, sparsity_report
+from implicit_models.sim.supports import SUPPORTS, Support, last_readers, sources_of
 from implicit_models.sim.working_rows import solve_working
 
 BATCH = 200  # samples of a forward pass of the network
-SUPPORTS = ("receptive", "before")
-Support = str | Callable[[NetworkLayers, int], Mapping[int, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class _Setup:
 
     layers: NetworkLayers
     support: Support
+    sources: tuple[Mapping[int, np.ndarray], ...]  # of every block: see `sources_of`
+    factors: list[np.ndarray] | None  # of the rows' penalties: see `row_effects`
     scale: str
     weights: str
     budget: Budget
@@ -67,6 +69,11 @@ class _Setup:
     workers: int | None
     resume: Path | None
     progress: bool | None
+
+    @property
+    def fitted(self) -> list[int]:
+        """Blocks that may use states before them."""
+        return [k for k, b in enumerate(self.layers.blocks) if not b.derived and any(s != INPUT for s in self.sources[k])]
 
     @property
     def working(self) -> bool:
@@ -170,14 +177,17 @@ def sparsify(
                 raise ValueError(f"refit 'one_sided' is for networks of ReLU, the block {b.node} is {b.activation}")
     _check_device(device, working=support == "before" and budget.kind != "keep" and not share_conv)
     folder = None if resume is None else Path(resume)
-    setup = _Setup(layers, support, scale, weights, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
-    with torch.no_grad():
+    sources = tuple(sources_of(layers, block, support) for block in range(len(layers.blocks)))
+    setup = _Setup(layers, support, sources, None, scale, weights, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
+    if weights == "effect":
+        setup = replace(setup, factors=effect_factors(row_effects(layers, data), setup.fitted))
+    with torch.no_grad(), in_single(device != "cpu"):
         if states == "teacher" or len(budget) == 1:
             models = _run(setup, data, held_out, student=states == "student", head=head)
         else:
             models = []
             for t, value in enumerate(budget.values):
-                each = _Setup(**{**vars(setup), "budget": Budget(budget.kind, (value,)), "resume": None if folder is None else folder / f"value-{t}"})
+                each = replace(setup, budget=Budget(budget.kind, (value,)), resume=None if folder is None else folder / f"value-{t}")
                 models += _run(each, data, held_out, student=True, head=head)
     return models if len(budget) > 1 else models[0]
 
@@ -210,25 +220,20 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
     reports: list[list[LayerReport]] = [[] for _ in range(K)]
     reads: dict[int, tuple[int, ...]] = {}
-    deep = [k for k, b in enumerate(layers.blocks) if not b.derived and set(b.sources) != {INPUT}]  # behind other states
-    factors = None
-    if setup.weights == "effect":
-        begin = time.perf_counter()
-        factors = effect_factors(row_effects(network, data), deep)
-        seconds["effects"] = time.perf_counter() - begin
-    store, end = None, max(deep, default=0)
-    if setup.working:
-        width = sum(math.prod(layers.shape_of(k)) for k in range(INPUT, end))
-        store = ColumnStore(width, m, min_active=setup.min_active, device=setup.device, keyed=setup.resume is not None)
-        store.append(u, None if scales is None else np.ones(math.prod(layers.input_shape)))
+    store, fitted = None, setup.fitted
+    if setup.working and fitted:
+        store = ColumnStore(
+            sum(math.prod(layers.shape_of(k)) for k in range(INPUT, fitted[-1])), m, min_active=setup.min_active, device=setup.device, keyed=setup.resume is not None
+        )  # fmt: skip
+        store.append(teacher[INPUT], None if scales is None else np.ones(math.prod(layers.input_shape)))
     # columns in the store are not read again, except to compute states on them
-    last = _last_readers(layers, setup.support if store is None or student or held_out is not None else "receptive")
+    last = last_readers(layers, setup.sources if store is None or student or held_out is not None else [b.sources for b in layers.blocks])
     for block, b in enumerate(layers.blocks):
         begin = time.perf_counter()
         z = _batched(lambda part, block=block: network.affine(block, part), teacher)
-        seconds["network"] += time.perf_counter() - begin
-        sources = _sources(layers, block, setup.support)
-        if b.derived or not any(s != INPUT for s in sources):
+        seconds["network"] += _since(begin, z)
+        sources = setup.sources[block]
+        if block not in fitted:
             teacher[block] = network.apply(block, z)
             if student:
                 own[block] = layers.apply(block, _batched(lambda part, block=block: layers.affine(block, part), own))
@@ -240,7 +245,7 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
                 found = solve_shared(problem, setup.budget, **tolerances)
             else:
-                factor = None if factors is None else factors[block]
+                factor = None if setup.factors is None else setup.factors[block]
                 run = {
                     "backend": setup.backend, "workers": setup.workers, "progress": setup.progress,
                     "resume": None if setup.resume is None else setup.resume / f"block-{block}",
@@ -262,10 +267,10 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
             if student:
                 own[block] = layers.apply(block, _rows_of(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))
             seconds["states"] += time.perf_counter() - begin
-        if store is not None and block < end:
+        if store is not None and block < fitted[-1]:
             begin = time.perf_counter()
             store.append(own[block], None if scales is None else scales[block])
-            seconds["columns"] = seconds.get("columns", 0.0) + time.perf_counter() - begin
+            seconds["states"] += time.perf_counter() - begin
         for done in [k for k in teacher if last.get(k, -1) <= block]:
             teacher.pop(done)
             own.pop(done, None)
@@ -280,39 +285,11 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     return models
 
 
-def _sources(layers: NetworkLayers, block: int, support: Support) -> dict[int, np.ndarray]:
-    """Block -> (P, k) positions that each position may use."""
-    b = layers.blocks[block]
-    if support == "receptive":
-        return dict(b.sources)
-    if support == "before":
-        every = [INPUT, *range(block)]
-        if set(b.sources) == {INPUT}:
-            return dict(b.sources)
-        return {k: np.broadcast_to(np.arange(p), (b.positions, p)) for k in every for p in [math.prod(layers.shape_of(k)[1:])]}
-    found = {int(k): np.asarray(v) for k, v in support(layers, block).items()}
-    for k, index in found.items():
-        places = math.prod(layers.shape_of(k)[1:]) if INPUT <= k < block else 0
-        if index.ndim != 2 or len(index) != b.positions or not np.issubdtype(index.dtype, np.integer) or index.max(initial=-1) >= places or index.min(initial=0) < -1:
-            raise ValueError(f"support of block {block}: source {k} must be an earlier block (or {INPUT}) with positions ({b.positions}, k) below {places}, got shape {index.shape}")
-    return found
-
-
-def _last_readers(layers: NetworkLayers, support: Support) -> dict[int, int]:
-    """The last block that reads each block (the number of blocks for the output)."""
-    last: dict[int, int] = {}
-    for block in range(len(layers.blocks)):
-        for k in {**layers.blocks[block].sources, **_sources_of(layers, block, support)}:
-            last[k] = block
-    for k in layers.output.reads:
-        last[k] = len(layers.blocks)
-    return last
-
-
-def _sources_of(layers: NetworkLayers, block: int, support: Support) -> dict[int, Any]:
-    if support == "before":
-        return dict.fromkeys([INPUT, *range(block)])
-    return _sources(layers, block, support)
+def _since(begin: float, value: Tensor) -> float:
+    """Seconds until a value is there: a card computes while the host goes on."""
+    if value.is_cuda:
+        torch.cuda.synchronize(value.device)
+    return time.perf_counter() - begin
 
 
 def _batched(function: Callable[[dict[int, Tensor]], Tensor], known: Mapping[int, Tensor]) -> Tensor:

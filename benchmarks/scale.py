@@ -36,8 +36,8 @@ STUDENT_ACCURACY = (0.86, 0.875)
 # largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, weights of the rows, refit
 ACCURACY = {"64 %": (0.36, 0.909), "88 %": (0.12, 0.78), "goal at 70 %": (0.30, 0.91), "goal at 78 %": (0.22, 0.875), "goal at 90 %": (0.10, 0.80)}
 FITS = (
-    ("lam:0.02", "equal", True), ("keep:0.1", "equal", True), ("keep:0.1", "equal", "one_sided"), ("lam:0.042", "effect", True), ("lam:0.063", "effect", True),
-    ("lam:0.105", "effect", True), ("lam:0.36", "effect", True), ("lam:0.36", "effect", "one_sided"),
+    ("lam:0.02", "equal", True), ("keep:0.1", "equal", True), ("keep:0.1", "equal", "one_sided"), ("lam:0.03", "effect", True), ("lam:0.0455", "effect", True),
+    ("lam:0.083", "effect", True), ("lam:0.25", "effect", True), ("lam:0.25", "effect", "one_sided"),
 )  # fmt: skip
 DRAWS = (0, 1, 2)  # of the images, for penalties by effect; the first of them for the others
 MEMORY_GB = 4.0

@@ -50,7 +50,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "seeds": (0, 1, 2), "m": 500, "tested": 1000, "kappas": KAPPAS, "theorem": (0.005, 0.01, 0.05), "uniform": KAPPAS, "balls": (*KAPPAS, 2.0, 4.0), "kernel_matching": False,
         "students": (("kappa", 0.99), ("keep", 0.05), ("keep", 0.1), ("keep", 0.2), ("keep", 0.3)), "large_m": 2000,
         "large": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)), "one_sided": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)),
-        "effect": (0.042, 0.063, 0.14, 0.28, 0.36), "kernel_m": 300, "shares": (0.05, 0.1, 0.2, 0.3, 0.5), "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
+        "effect": (0.03, 0.045, 0.082, 0.2, 0.25), "kernel_m": 300, "shares": (0.05, 0.1, 0.2, 0.3, 0.5), "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
         "student_weights": (0.05, 0.02, 0.01, 0.005), "data": (25, 50, 100, 1000), "row_data": (100, 2000), "search_rows": 2, "search_m": 1000,
         "radii": (0.1, 0.5, 0.99), "iterations": 21,
     },

@@ -5,8 +5,7 @@ Two threads, wall seconds (the only benchmark that is not on one thread), each f
     sweep       teacher states, receptive field, scale std, six radii .005 ... .99, every row, on m = 500 and m = 2000 images
     student     student states, .2 of the columns kept, refit and head, from the images to the fitted model
     accuracy    of models with a row for each position, fitted to 2,000 images, no fine-tuning, on 2,000 test images: one penalty for all rows, or penalties by
-                their effect (median of three draws of the images); refits by least squares and one-sided. A bar is held against the best of them that
-                has as few entries as it allows
+                their effect (median of three draws of the images). A bar is held against the best of them that has as few entries as it allows
     peer        scikit-learn's lars_path_gram on the same Gram matrices, positions drawn from every stage, its time a row scaled to all rows;
                 and the Gram matrices alone, one product a position
 
@@ -33,12 +32,9 @@ RADII = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)
 THREADS = 2
 SECONDS = {"sweep_500": (40.0, 12.0), "sweep_2000": (120.0, 35.0), "student": (360.0, 180.0)}  # floor, goal
 STUDENT_ACCURACY = (0.86, 0.875)
-# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, weights of the rows, refit
+# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, weights of the rows
 ACCURACY = {"64 %": (0.36, 0.909), "88 %": (0.12, 0.78), "goal at 70 %": (0.30, 0.91), "goal at 78 %": (0.22, 0.875), "goal at 90 %": (0.10, 0.80)}
-FITS = (
-    ("lam:0.02", "equal", True), ("keep:0.1", "equal", True), ("keep:0.1", "equal", "one_sided"), ("lam:0.03", "effect", True), ("lam:0.0455", "effect", True),
-    ("lam:0.083", "effect", True), ("lam:0.25", "effect", True), ("lam:0.25", "effect", "one_sided"),
-)  # fmt: skip
+FITS = (("lam:0.02", "equal"), ("keep:0.1", "equal"), ("lam:0.03", "effect"), ("lam:0.0455", "effect"), ("lam:0.083", "effect"), ("lam:0.25", "effect"))
 DRAWS = (0, 1, 2)  # of the images, for penalties by effect; the first of them for the others
 MEMORY_GB = 4.0
 GAP, VIOLATION = 1e-9, 1e-9
@@ -66,7 +62,7 @@ def accuracy(model, v, y) -> float:
         return float(np.mean([(model(v[i : i + 200]).argmax(1) == y[i : i + 200]).double().mean() for i in range(0, len(v), 200)]))
 
 
-def fit(case: str, m: int, setting: str, weights: str = "equal", refit: bool | str = True, seed: int = 0) -> dict[str, Any]:
+def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) -> dict[str, Any]:
     """One fit in this process: its seconds, memory and certificates."""
     import torch
 
@@ -84,7 +80,7 @@ def fit(case: str, m: int, setting: str, weights: str = "equal", refit: bool | s
     start = time.perf_counter()
     student = not (sweep or checked)
     models = sparsify(
-        network, u, budget=budget, weights=weights, states="student" if student else "teacher", refit=refit and student, head=student, backend="threads", workers=THREADS, progress=False
+        network, u, budget=budget, weights=weights, states="student" if student else "teacher", refit=student, head=student, backend="threads", workers=THREADS, progress=False
     )  # fmt: skip
     found: dict[str, Any] = {"seconds": time.perf_counter() - start}
     models = models if isinstance(models, list) else [models]
@@ -230,9 +226,9 @@ def run(quick: bool) -> harness.Report:
     report.check(f"gap of {checked['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2", checked["recomputed"]["gap"] <= GAP)
     report.check(f"their violation at most {VIOLATION:g}", checked["recomputed"]["violation"] <= VIOLATION)
     reached: list[tuple[float, float]] = []  # entries left, accuracy
-    for setting, weights, refit in (("keep:0.2", "equal", True), *(() if quick else FITS)):
-        name = setting.replace(":", "(") + ")" + (", by effect" if weights == "effect" else "") + (", one-sided" if refit == "one_sided" else "")
-        draws = [in_a_process("scale", "fit", "student", 100 if quick else 2000, setting, weights, refit, seed) for seed in (DRAWS if weights == "effect" else DRAWS[:1])]
+    for setting, weights in (("keep:0.2", "equal"), *(() if quick else FITS)):
+        name = setting.replace(":", "(") + ")" + (", by effect" if weights == "effect" else "")
+        draws = [in_a_process("scale", "fit", "student", 100 if quick else 2000, setting, weights, seed) for seed in (DRAWS if weights == "effect" else DRAWS[:1])]
         found = cases[name] = {key: [one[key] for one in draws] for key in ("seconds", "memory_gb", "largest_gap", "accuracy", "sparsity", "status", "parts")}
         sparsity, accurate = (100 * np.array(found[key], float).reshape(len(draws)) for key in ("sparsity", "accuracy"))
         reached.append((1 - np.median(sparsity) / 100, np.median(accurate) / 100))

@@ -160,7 +160,7 @@ def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
     options = {"ridge": 1e-3, "rtol": GAP, "atol": GAP, "cap": None, "backend": "serial", "progress": False}
     for columns, Z, radius in drawn(m, blocks, ROWS):
         F = columns.X.numpy()
-        solve_working(columns.first(64), Z[:1], radius[:1], kappa(0.1), **options)
+        solve_working(columns.part(slice(64)), Z[:1], radius[:1], kappa(0.1), **options)
         start = time.process_time()
         rows = solve_working(columns, Z, radius, kappa(RADIUS), **options)
         found["ms"].append(1e3 * (time.process_time() - start) / Z.shape[0] / Z.shape[1])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim import column_store
+from implicit_models.sim import state_columns
 from implicit_models.sim.budget_rows import kappa, lam
 from implicit_models.sim.column_store import ColumnStore, Columns
 from implicit_models.sim.layer_scales import layer_scales
@@ -42,7 +42,7 @@ def states():
 @pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
 @pytest.mark.parametrize("together", [1, 2**19])
 def test_columns_of_every_block_are_those_prepared_for_it_alone(scale, together, monkeypatch):
-    monkeypatch.setitem(column_store.TOGETHER, "cpu", together)
+    monkeypatch.setitem(state_columns.TOGETHER, "cpu", together)
     layers, known, z = states()
     scales = layer_scales(layers, scale)
     store = ColumnStore(sum(math.prod(layers.shape_of(k)) for k in range(INPUT, 3)), M, min_active=3.0)

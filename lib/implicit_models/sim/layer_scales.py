@@ -85,4 +85,4 @@ def _absolute(layers: NetworkLayers) -> NetworkLayers:
             if module.affine:
                 module.weight.copy_(factor.abs())
                 module.bias.zero_()
-    return replace(layers, traced=traced, dtype=torch.float64, _needed={})
+    return replace(layers.over(traced), dtype=torch.float64)

@@ -94,7 +94,11 @@ class NetworkLayers:
 
     def on(self, device: str) -> NetworkLayers:
         """The same layers on a torch device: themselves on the processor, where they are made, else a copy."""
-        return self if device == "cpu" else replace(self, traced=copy.deepcopy(self.traced).to(device), _needed={})
+        return self if device == "cpu" else self.over(copy.deepcopy(self.traced).to(device))
+
+    def over(self, traced: fx.GraphModule) -> NetworkLayers:
+        """The same layers of a copy of the traced network; what they remember are nodes of the graph."""
+        return replace(self, traced=traced, _needed={})
 
     def kernel_weights(self, block: int) -> int:
         """Weights of the convolutions and linear layers between a block and those that it reads."""

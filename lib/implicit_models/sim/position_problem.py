@@ -24,6 +24,7 @@ from implicit_models.sim.network_layers import INPUT, NetworkLayers
 from implicit_models.sim.position_rows import BlockRows
 from implicit_models.sim.receptive_field import union
 from implicit_models.sim.sparse_model import channel_major
+from implicit_models.sim.state_columns import centre_, divide_, log2_reference, state_rows
 
 LARGEST_GRAM = 12_000  # columns of a position beyond which its Gram matrix is refused
 
@@ -82,14 +83,14 @@ def position_problem(
     cell, row, width = 0, 0, 0
     for k in sorted(sources):
         channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
-        parts.append(_cells(own[k][:m], channels, positions).numpy())
+        parts.append(state_rows(own[k][:m], channels, positions))
         start.append(row + channels * np.arange(1, positions + 1))
         cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
         place.append(width + channel_major(np.arange(positions * channels), channels, positions))
         if scales is not None:
             unit_parts.append(np.ones(positions * channels) if k == INPUT else scales[k].reshape(channels, positions).T.reshape(-1))
         cell, row, width = cell + positions, row + channels * positions, width + channels * positions
-    F = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    F = parts[0] if len(parts) == 1 else torch.cat(parts)
     del parts
     used = union(np.hstack(cells))
     d = int(np.r_[np.diff(np.concatenate(start)), 0][used].sum(axis=1).max(initial=0))  # -1 is the last: no column
@@ -98,24 +99,18 @@ def position_problem(
             f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would take {8e-9 * d * d:.0f} GB; "
             "give support='receptive', a function that narrows it, or kappa(...) or lam(...) with support='before'"
         )
-    mean_x = F.mean(axis=1)
-    F -= mean_x[:, None]
-    square = np.einsum("ij,ij->i", F, F)
-    fourth = np.einsum("ij,ij,ij,ij->i", F, F, F, F)
-    deviation = np.sqrt(square / m)
+    mean_x, deviation, live = (found.numpy() for found in centre_(F, min_active))
     Z, mean_z, spread, target = _targets(z[:m], b.channels, b.positions, factor)
-    live = (deviation > 1e-7 * np.maximum(np.abs(mean_x), 1e-300)) & (square * square >= min_active * fourth)
     if scales is None:
         unit, radius = np.where(live, deviation, 1.0), np.ones_like(target)
     else:
         s = np.concatenate(unit_parts)
         row_scale = scales[block].reshape(b.channels, b.positions).T
-        # the reference makes the median live column of variance 1 in its unit
-        reference = float(np.exp(np.median(np.log(s[live]) - np.log(deviation[live])))) if live.any() else 1.0
+        reference = 2.0 ** log2_reference(s, deviation, live)
         unit = s / reference
         radius = row_scale / reference / np.where(target > 0, target, 1.0)
-    F *= np.where(live, 1.0 / unit, 0.0)[:, None]
-    arrays = (F, np.concatenate(start), used, Z, np.ascontiguousarray(radius))
+    divide_(F, torch.from_numpy(unit), torch.from_numpy(live))
+    arrays = (F.numpy(), np.concatenate(start), used, Z, np.ascontiguousarray(radius))
     return PositionProblem(arrays, unit, target, spread, mean_x, mean_z, np.concatenate(place), d, width)
 
 
@@ -136,7 +131,7 @@ def working_problem(
 
 def _targets(z: Tensor, channels: int, positions: int, factor: Float[np.ndarray, " size"] | None) -> tuple[np.ndarray, ...]:
     """Targets (P, r, m) centred and divided, their means, deviations, and what they were divided by; a constant one is zero, and so are its deviation and divisor."""
-    Z = _cells(z, channels, positions).reshape(positions, channels, len(z))
+    Z = state_rows(z, channels, positions).reshape(positions, channels, len(z))
     mean = Z.mean(2)
     Z -= mean[:, :, None]
     spread = Z.norm(dim=2) / math.sqrt(len(z))
@@ -144,9 +139,3 @@ def _targets(z: Tensor, channels: int, positions: int, factor: Float[np.ndarray,
     target = spread if factor is None else spread / torch.from_numpy(factor.reshape(channels, positions)).to(z.device).t()
     Z *= torch.where(target > 0, 1.0 / torch.where(target > 0, target, 1.0), 0.0)[:, :, None]
     return Z.cpu().numpy(), mean.cpu().numpy(), spread.cpu().numpy(), target.cpu().numpy()
-
-
-def _cells(x: Tensor, channels: int, positions: int) -> Float[Tensor, "c m"]:
-    """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
-    wide = x.reshape(len(x), channels * positions).t().contiguous()
-    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x))

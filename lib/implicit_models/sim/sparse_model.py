@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,12 +55,12 @@ class SparseModel(nn.Module):
         return next((t.dtype for t in (*self.buffers(), *self.parameters()) if t.is_floating_point()), self.layers.dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseModel:
-        # torch does not copy sparse storage, and what `layers` remembers are nodes of the graph that it was made of
+        # torch does not copy sparse storage
         for t in (*self._buffers.values(), *self._parameters.values()):
             if t is not None and t.layout is torch.sparse_csr:
                 values = t.detach().clone()
                 memo[id(t)] = nn.Parameter(values, t.requires_grad) if isinstance(t, nn.Parameter) else values
-        memo[id(self.layers)] = replace(self.layers, traced=copy.deepcopy(self.layers.traced, memo), _needed={})
+        memo[id(self.layers)] = self.layers.over(copy.deepcopy(self.layers.traced, memo))
         out = memo[id(self)] = type(self).__new__(type(self))
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return out

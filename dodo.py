@@ -82,7 +82,15 @@ def task_pages():
 
 def build_html():
     """Build the book; a warning is an error. Prints the page to open."""
-    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", "book", "-W", "--keep-going"]
+    command = [
+        sys.executable,
+        "-c",
+        "from jupyter_book.cli.main import main; main()",
+        "build",
+        "book",
+        "-W",
+        "--keep-going",
+    ]
     built = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     if built.returncode:
         # The build's own log is long; what stopped it stands in its warnings.

@@ -1,13 +1,18 @@
-"""Rows of a trained ResNet-20 that may use every state before them and the input: `python -m benchmarks.before [--quick] --json FILE`.
+"""Rows of a trained ResNet-20 that may use every state before them and the input: `python -m benchmarks.before
+[--quick] --json FILE`.
 
-    everywhere  all 172,032 rows, m = 2000 images, scale std, radius .99, certified on all of their columns (up to 187,392) in double precision: on a
-                graphics card, or on two threads, where it takes a quarter to half an hour. The bars, 10 s and 4 s, are for a card
-    product     the peer of the whole: one double precision product of all targets and all columns, which one check of the optimality of all rows
-                costs, timed on drawn blocks and scaled by its operations
-    lars        the peer of a row: scikit-learn's lars_path on the same columns, rows drawn from three stages, m = 500, CPU seconds
+    everywhere  all 172,032 rows, m = 2000 images, scale std, radius .99, certified on all of their columns (up to
+    187,392) in double precision: on a
+                graphics card, or on two threads, where it takes a quarter to half an hour. The bars, 10 s and 4 s, are
+                for a card
+    product     the peer of the whole: one double precision product of all targets and all columns, which one check of
+                the optimality of all rows costs, timed on drawn blocks and scaled by its operations
+    lars        the peer of a row: scikit-learn's lars_path on the same columns, rows drawn from three stages, m = 500,
+        CPU seconds
 
-Gaps of rows drawn at random are recomputed from the images: states of the network in double precision, all columns, 1/2||z - M a||^2 against the dual
-value of its residual. It needs the images and weights of IMPLICIT_DATA (or their official homes).
+Gaps of rows drawn at random are recomputed from the images: states of the network in double precision, all columns,
+1/2||z - M a||^2 against the dual value of its residual. It needs the images and weights of IMPLICIT_DATA (or their
+official homes).
 """
 
 from __future__ import annotations
@@ -45,9 +50,17 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
     network, u = network.double(), u.double()[:, :, ::shrink, ::shrink]  # rows are stored in the network's precision
     card = torch.cuda.is_available()
     options = {
-        "support": "before", "states": "teacher", "refit": False, "head": False, "rtol": GAP, "atol": GAP, "backend": "threads", "workers": THREADS,
-        "device": "cuda" if card else "cpu", "progress": not card,
-    }  # fmt: skip
+        "support": "before",
+        "states": "teacher",
+        "refit": False,
+        "head": False,
+        "rtol": GAP,
+        "atol": GAP,
+        "backend": "threads",
+        "workers": THREADS,
+        "device": "cuda" if card else "cpu",
+        "progress": not card,
+    }
     few = np.random.default_rng(0).standard_normal((64, 20))  # loads the compiled kernels
     trial = {name: options[name] for name in ("rtol", "atol")} | {"ridge": 0.1, "cap": None, "backend": "serial"}
     solve_working(Columns.of(few, options["device"]), few[None, :2], np.ones((1, 2)), kappa(RADIUS), **trial)
@@ -60,14 +73,24 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
             status[name] = status.get(name, 0) + count
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform != "darwin" else 2**30)
     return {
-        "device": torch.cuda.get_device_name() if card else f"{THREADS} threads", "card": card, "seconds": seconds, "cpu_seconds": spent, "parts": dict(model.report.seconds),
-        "rows": sum(layer.rows for layer in layers), "gap": max(layer.gap for layer in layers), "violation": max(layer.violation for layer in layers),
-        "status": status, "sparsity": model.report.sparsity, "memory_gb": memory, "recomputed": recomputed(model, u, checked),
-    }  # fmt: skip
+        "device": torch.cuda.get_device_name() if card else f"{THREADS} threads",
+        "card": card,
+        "seconds": seconds,
+        "cpu_seconds": spent,
+        "parts": dict(model.report.seconds),
+        "rows": sum(layer.rows for layer in layers),
+        "gap": max(layer.gap for layer in layers),
+        "violation": max(layer.violation for layer in layers),
+        "status": status,
+        "sparsity": model.report.sparsity,
+        "memory_gb": memory,
+        "recomputed": recomputed(model, u, checked),
+    }
 
 
 def recomputed(model, u, checked: int) -> dict[str, float]:
-    """Largest gap over 1/2||z||^2 and violation over the radius of rows drawn at random, on all columns, from the images alone."""
+    """Largest gap over 1/2||z||^2 and violation over the radius of rows drawn at random, on all columns, from the
+    images alone."""
     import torch
 
     from implicit_models.sim.network_layers import INPUT
@@ -131,7 +154,8 @@ def drawn(m: int, blocks: tuple[int, ...], rows: int):
 
 
 def product_seconds(m: int, blocks: tuple[int, ...]) -> dict[str, float]:
-    """Seconds of one product of all targets and columns in double precision, on THREADS threads that scale ideally; and its operations a second."""
+    """Seconds of one product of all targets and columns in double precision, on THREADS threads that scale ideally; and
+    its operations a second."""
     from implicit_models.sim.network_layers import INPUT, read_layers
 
     rates = []
@@ -146,7 +170,11 @@ def product_seconds(m: int, blocks: tuple[int, ...]) -> dict[str, float]:
     for b in layers.blocks:
         entries += 0 if set(b.sources) == {INPUT} else b.size * width
         width += b.size
-    return {"seconds": 2 * m * entries / statistics.median(rates) / THREADS, "flops": statistics.median(rates), "entries": entries}
+    return {
+        "seconds": 2 * m * entries / statistics.median(rates) / THREADS,
+        "flops": statistics.median(rates),
+        "entries": entries,
+    }
 
 
 def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
@@ -156,7 +184,15 @@ def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
     from implicit_models.sim.budget_rows import kappa
     from implicit_models.sim.working_rows import solve_working
 
-    found: dict[str, Any] = {"ms": [], "lars_ms": [], "columns": [], "gap": 0.0, "difference": 0.0, "compared": 0, "drawn": 0}
+    found: dict[str, Any] = {
+        "ms": [],
+        "lars_ms": [],
+        "columns": [],
+        "gap": 0.0,
+        "difference": 0.0,
+        "compared": 0,
+        "drawn": 0,
+    }
     options = {"ridge": 1e-3, "rtol": GAP, "atol": GAP, "cap": None, "backend": "serial", "progress": False}
     for columns, Z, radius in drawn(m, blocks, ROWS):
         F = columns.X.numpy()
@@ -191,8 +227,14 @@ def run(quick: bool) -> harness.Report:
     report = harness.Report()
     m, small = (60, 60) if quick else (2000, 500)
     own = in_a_process("before", "everywhere", m, CHECKED_ROWS, 4 if quick else 1)
-    report.check(f"every gap at most {GAP:g} of 1/2||z||^2, by the solver's own account", own["gap"] <= GAP and set(own["status"]) <= {"optimal", "empty"})
-    report.check(f"gap of {own['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2", own["recomputed"]["gap"] <= GAP)
+    report.check(
+        f"every gap at most {GAP:g} of 1/2||z||^2, by the solver's own account",
+        own["gap"] <= GAP and set(own["status"]) <= {"optimal", "empty"},
+    )
+    report.check(
+        f"gap of {own['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2",
+        own["recomputed"]["gap"] <= GAP,
+    )
     report.check(f"their violation at most {GAP:g}", own["recomputed"]["violation"] <= GAP)
     if own["card"] and not quick:
         report.check(f"all rows: at most {SECONDS[0]:g} s on a card", own["seconds"] <= SECONDS[0])
@@ -203,10 +245,24 @@ def run(quick: bool) -> harness.Report:
         report.ratios[name] = harness.ratio([product["seconds"] * THREADS], [own["cpu_seconds"]])
     report.ratios["CPU a row, against lars_path"] = harness.ratio(lars["lars_ms"], lars["ms"])
     report.check(f"every gap of the rows drawn at most {GAP:g} of 1/2||z||^2", lars["gap"] <= GAP)
-    report.check("the rows of lars_path, fitted values to 1e-6", lars["difference"] <= 1e-6 and lars["compared"] == lars["drawn"] > 0)
-    rows = [[f"all rows, {own['device']}", own["seconds"], *(f"{s:g}" if own["card"] else "" for s in SECONDS), own["memory_gb"], f"{own['gap']:.1e}"]]
+    report.check(
+        "the rows of lars_path, fitted values to 1e-6",
+        lars["difference"] <= 1e-6 and lars["compared"] == lars["drawn"] > 0,
+    )
+    rows = [
+        [
+            f"all rows, {own['device']}",
+            own["seconds"],
+            *(f"{s:g}" if own["card"] else "" for s in SECONDS),
+            own["memory_gb"],
+            f"{own['gap']:.1e}",
+        ]
+    ]
     rows.append(["one double precision product", product["seconds"], "", "", "", ""])
-    rows += [[f"a row, {d} columns, m = {small}", ms / 1e3, "", "", "", f"{lars['gap']:.1e}"] for d, ms in zip(lars["columns"], lars["ms"])]
+    rows += [
+        [f"a row, {d} columns, m = {small}", ms / 1e3, "", "", "", f"{lars['gap']:.1e}"]
+        for d, ms in zip(lars["columns"], lars["ms"])
+    ]
     harness.print_table(["case", "seconds", "floor", "goal", "GB", "gap"], rows)
     report.details = {"everywhere": own, "product": product, "lars": lars}
     return report

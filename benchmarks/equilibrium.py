@@ -1,7 +1,8 @@
 """Equilibrium, forward and backward, beside torchdeq: `python -m benchmarks.equilibrium [--quick] --json FILE`.
 
-One thread, CPU seconds, the two interleaved, eight problems. torchdeq runs its fixed_point_iter with implicit differentiation to
-||f(x) - x||_2 < 3e-6 per sample, absolute; ours asks for max|f(x) - x| <= 2e-7 max|x|, near what float32 can hold. The errors
+One thread, CPU seconds, the two interleaved, eight problems. torchdeq runs its fixed_point_iter with implicit
+differentiation to ||f(x) - x||_2 < 3e-6 per sample, absolute; ours asks for max|f(x) - x| <= 2e-7 max|x|, near what
+float32 can hold. The errors
 of both are recomputed against float64: ours must not exceed theirs, where theirs is above what rounding makes of the
 problem, 2 eps / (1 - kappa). "Flop floor": the multiply-adds of our own mean number of iterations at the rate of a
 large sgemm measured in the same run.
@@ -19,8 +20,16 @@ import torch
 
 from benchmarks import harness
 
-SHAPES = ((4, 1000, "random"), (20, 100, "random"), (20, 1000, "random"), (20, 100, "stiff"), (36, 500, "random"),
-          (36, 500, "stiff"), (200, 100, "random"), (200, 1000, "random"))  # fmt: skip
+SHAPES = (
+    (4, 1000, "random"),
+    (20, 100, "random"),
+    (20, 1000, "random"),
+    (20, 100, "stiff"),
+    (36, 500, "random"),
+    (36, 500, "stiff"),
+    (200, 100, "random"),
+    (200, 1000, "random"),
+)
 KAPPA = 0.95
 PEER_TOL, OUR_TOL, MAX_ITER = 3e-6, 2e-7, 600
 FLOOR_MEAN, GOAL_MEAN, FLOOR_EACH, GOAL_EACH = 40.0, 60.0, 3.0, 5.0
@@ -74,7 +83,10 @@ SGEMM_SIZE = 512
 
 def sgemm():
     """A large product: its rate is what the flop floor is counted in."""
-    a, out = torch.randn(SGEMM_SIZE, SGEMM_SIZE, generator=torch.Generator().manual_seed(0)), torch.empty(SGEMM_SIZE, SGEMM_SIZE)
+    a, out = (
+        torch.randn(SGEMM_SIZE, SGEMM_SIZE, generator=torch.Generator().manual_seed(0)),
+        torch.empty(SGEMM_SIZE, SGEMM_SIZE),
+    )
     return lambda: torch.mm(a, a, out=out)
 
 
@@ -83,8 +95,17 @@ def peer(max_iter: int, tol: float):
     from torchdeq import get_deq
 
     warnings.filterwarnings("ignore", module="torchdeq")
-    return get_deq(f_solver="fixed_point_iter", b_solver="fixed_point_iter", f_max_iter=max_iter, b_max_iter=max_iter, f_tol=tol,
-                   b_tol=tol, f_stop_mode="abs", b_stop_mode="abs", ift=True)  # fmt: skip
+    return get_deq(
+        f_solver="fixed_point_iter",
+        b_solver="fixed_point_iter",
+        f_max_iter=max_iter,
+        b_max_iter=max_iter,
+        f_tol=tol,
+        b_tol=tol,
+        f_stop_mode="abs",
+        b_stop_mode="abs",
+        ift=True,
+    )
 
 
 def _iterations(A: torch.Tensor, b: torch.Tensor, g: torch.Tensor) -> tuple[str, float, float]:
@@ -100,7 +121,9 @@ def _iterations(A: torch.Tensor, b: torch.Tensor, g: torch.Tensor) -> tuple[str,
 
 def memory_growth(solver: str) -> float:
     """MiB by which the peak grows from 2 to 200 iterations, in a process of its own."""
-    out = subprocess.run([sys.executable, "-c", _MEMORY_PROBE, "200", solver], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", _MEMORY_PROBE, "200", solver], capture_output=True, text=True, check=True
+    )
     before, after = map(int, out.stdout.split())
     return (after - before) / 1024
 
@@ -132,8 +155,10 @@ def run(quick: bool) -> harness.Report:
         errors = {}
         for who, function in (("ours", ours), ("peer", lambda: theirs()[0])):
             x = function().detach()
-            errors[who] = (float((x - x_exact).abs().max() / x_exact.abs().max()),
-                           float((A.grad - dA_exact).abs().max() / dA_exact.abs().max()))  # fmt: skip
+            errors[who] = (
+                float((x - x_exact).abs().max() / x_exact.abs().max()),
+                float((A.grad - dA_exact).abs().max() / dA_exact.abs().max()),
+            )
         peer_steps = int(theirs()[1]["nstep"].max())
         method, forward, backward = _iterations(A.detach(), b.detach(), g)
         times = harness.interleaved({"ours": ours, "peer": theirs, "sgemm": sgemm()}, repeats, clock=time.process_time)
@@ -142,31 +167,98 @@ def run(quick: bool) -> harness.Report:
         work = (forward + backward) * n * n * N / SGEMM_SIZE**3  # in products of that size
         floors[name] = statistics.median(o / (work * s) for o, s in zip(times["ours"], times["sgemm"], strict=True))
         rate = max(rate, 2 * SGEMM_SIZE**3 / min(times["sgemm"]))
-        shapes[name] = {"ours_ms": ms["ours"], "peer_ms": ms["peer"], "solver": method, "iterations": [forward, backward],
-                        "peer_iterations": peer_steps, "error_x": [errors["ours"][0], errors["peer"][0]],
-                        "error_dA": [errors["ours"][1], errors["peer"][1]], "time_over_flop_floor": floors[name]}  # fmt: skip
+        shapes[name] = {
+            "ours_ms": ms["ours"],
+            "peer_ms": ms["peer"],
+            "solver": method,
+            "iterations": [forward, backward],
+            "peer_iterations": peer_steps,
+            "error_x": [errors["ours"][0], errors["peer"][0]],
+            "error_dA": [errors["ours"][1], errors["peer"][1]],
+            "time_over_flop_floor": floors[name],
+        }
         report.check(f"{name}: at least {FLOOR_EACH:g} times torchdeq", found["median"] >= FLOOR_EACH)
-        report.check(f"{name}: as accurate as torchdeq", all(o <= max(p, ROUNDING) for o, p in zip(errors["ours"], errors["peer"], strict=True)))
-        rows.append([name, method, ms["ours"], f"{forward:.1f}+{backward:.1f}", ms["peer"], str(peer_steps), found["median"], found["min"], found["max"],
-                     *(f"{errors[who][k]:.0e}" for k in (0, 1) for who in ("ours", "peer")), floors[name]])  # fmt: skip
+        report.check(
+            f"{name}: as accurate as torchdeq",
+            all(o <= max(p, ROUNDING) for o, p in zip(errors["ours"], errors["peer"], strict=True)),
+        )
+        rows.append(
+            [
+                name,
+                method,
+                ms["ours"],
+                f"{forward:.1f}+{backward:.1f}",
+                ms["peer"],
+                str(peer_steps),
+                found["median"],
+                found["min"],
+                found["max"],
+                *(f"{errors[who][k]:.0e}" for k in (0, 1) for who in ("ours", "peer")),
+                floors[name],
+            ]
+        )
     mean = harness.geometric_mean([v["median"] for v in report.ratios.values()])
     least = min(v["median"] for v in report.ratios.values())
-    harness.print_table(["problem", "solver", "ours ms", "its", "torchdeq ms", "its", "ratio", "min", "max", "x ours", "x peer", "dA ours", "dA peer", "/ flop floor"], rows)
-    print(f"geometric mean {mean:.3g} (floor {FLOOR_MEAN:g}, goal {GOAL_MEAN:g}); least {least:.3g} (floor {FLOOR_EACH:g}, goal {GOAL_EACH:g}); "
-          f"sgemm {rate / 1e9:.0f} Gflop/s")  # fmt: skip
-    report.ratios["geometric_mean"] = {"median": mean, **{k: harness.geometric_mean([report.ratios[f"n{n}_b{N}_{kind}"][k] for n, N, kind in SHAPES])
-                                                         for k in ("min", "max")}}  # fmt: skip
+    harness.print_table(
+        [
+            "problem",
+            "solver",
+            "ours ms",
+            "its",
+            "torchdeq ms",
+            "its",
+            "ratio",
+            "min",
+            "max",
+            "x ours",
+            "x peer",
+            "dA ours",
+            "dA peer",
+            "/ flop floor",
+        ],
+        rows,
+    )
+    print(
+        f"geometric mean {mean:.3g} (floor {FLOOR_MEAN:g}, goal {GOAL_MEAN:g}); least {least:.3g} (floor"
+        f" {FLOOR_EACH:g}, goal {GOAL_EACH:g}); sgemm {rate / 1e9:.0f} Gflop/s"
+    )
+    report.ratios["geometric_mean"] = {
+        "median": mean,
+        **{
+            k: harness.geometric_mean([report.ratios[f"n{n}_b{N}_{kind}"][k] for n, N, kind in SHAPES])
+            for k in ("min", "max")
+        },
+    }
     report.check(f"geometric mean at least {FLOOR_MEAN:g}", mean >= FLOOR_MEAN)
     large = {name: value for name, value in floors.items() if name.startswith("n200")}
-    print("time over flop floor at n = 200: " + ", ".join(f"{name} {value:.2f}" for name, value in large.items()) + f" (goal {FLOP_FLOOR_RATIO:g})")
-    report.check(f"n = 200, largest batch: within {FLOP_FLOOR_RATIO:g} of the flop floor", large["n200_b1000_random"] <= FLOP_FLOOR_RATIO)
+    print(
+        "time over flop floor at n = 200: "
+        + ", ".join(f"{name} {value:.2f}" for name, value in large.items())
+        + f" (goal {FLOP_FLOOR_RATIO:g})"
+    )
+    report.check(
+        f"n = 200, largest batch: within {FLOP_FLOOR_RATIO:g} of the flop floor",
+        large["n200_b1000_random"] <= FLOP_FLOOR_RATIO,
+    )
     growth = {solver: memory_growth(solver) for solver in ("auto", "picard")}
-    print("peak memory growth from 2 to 200 iterations: " + ", ".join(f"{s} {m:.1f} MiB" for s, m in growth.items()) + " (one state is 4.9 MiB)")
+    print(
+        "peak memory growth from 2 to 200 iterations: "
+        + ", ".join(f"{s} {m:.1f} MiB" for s, m in growth.items())
+        + " (one state is 4.9 MiB)"
+    )
     report.check("peak memory does not grow with the iterations", max(growth.values()) < 2 * 4.9)
-    report.details = {"floor": {"geometric_mean": FLOOR_MEAN, "each": FLOOR_EACH, "flop_floor": FLOP_FLOOR_RATIO},
-                      "goal": {"geometric_mean": GOAL_MEAN, "each": GOAL_EACH, "flop_floor": FLOP_FLOOR_RATIO},
-                      "goals_met": {"geometric_mean": mean >= GOAL_MEAN, "each": least >= GOAL_EACH, "flop_floor": max(large.values()) <= FLOP_FLOOR_RATIO},
-                      "sgemm_gflops": rate / 1e9, "shapes": shapes, "memory_growth_mib": growth}  # fmt: skip
+    report.details = {
+        "floor": {"geometric_mean": FLOOR_MEAN, "each": FLOOR_EACH, "flop_floor": FLOP_FLOOR_RATIO},
+        "goal": {"geometric_mean": GOAL_MEAN, "each": GOAL_EACH, "flop_floor": FLOP_FLOOR_RATIO},
+        "goals_met": {
+            "geometric_mean": mean >= GOAL_MEAN,
+            "each": least >= GOAL_EACH,
+            "flop_floor": max(large.values()) <= FLOP_FLOOR_RATIO,
+        },
+        "sgemm_gflops": rate / 1e9,
+        "shapes": shapes,
+        "memory_growth_mib": growth,
+    }
     return report
 
 

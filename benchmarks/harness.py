@@ -45,12 +45,20 @@ def machine() -> dict[str, object]:
     except OSError:
         pass
     return {
-        "cpu": model, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "system": platform.system(),
-        "python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__, "numba": numba.__version__,
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "numba": numba.__version__,
     }
 
 
-def seconds_of(function: Callable[[], object], least: float = 0.02, clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds_of(
+    function: Callable[[], object], least: float = 0.02, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Seconds per call, over as many calls as `least` seconds hold."""
     start = clock()
     function()
@@ -65,7 +73,10 @@ def seconds_of(function: Callable[[], object], least: float = 0.02, clock: Calla
 
 
 def interleaved(
-    functions: Mapping[str, Callable[[], object]], repeats: int, least: float = 0.02, clock: Callable[[], float] = time.perf_counter
+    functions: Mapping[str, Callable[[], object]],
+    repeats: int,
+    least: float = 0.02,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds per call of each function, one after the other in every repeat, so that a busy machine slows all alike.
 
@@ -126,8 +137,13 @@ def main(area: str, run: Callable[[bool], Report], *, threads: int | None = 1) -
     start = time.perf_counter()
     report = run(arguments.quick)
     result = {
-        "area": area, "quick": arguments.quick, "machine": machine(), "seconds": time.perf_counter() - start,
-        "ratios": report.ratios, "checks": report.checks, **report.details,
+        "area": area,
+        "quick": arguments.quick,
+        "machine": machine(),
+        "seconds": time.perf_counter() - start,
+        "ratios": report.ratios,
+        "checks": report.checks,
+        **report.details,
     }
     for name, passed in report.checks.items():
         print(f"{'pass' if passed else 'FAIL'}  {name}")

@@ -1,6 +1,8 @@
-"""Recurrent network with an implicit cell, forward and backward through time: `python -m benchmarks.rnn [--quick] --json FILE`.
+"""Recurrent network with an implicit cell, forward and backward through time: `python -m benchmarks.rnn [--quick]
+--json FILE`.
 
-One thread, CPU seconds, all peers interleaved, one step of training (outputs and the gradients of all weights) of a sequence batch:
+One thread, CPU seconds, all peers interleaved, one step of training (outputs and the gradients of all weights) of a
+sequence batch:
 
     ours       ImplicitRNN, the whole sequence in one compiled call each way
     layer      a Python loop over our own ImplicitModel, one compiled solve a step
@@ -8,8 +10,9 @@ One thread, CPU seconds, all peers interleaved, one step of training (outputs an
     torchdeq   a Python loop over torchdeq's fixed_point_iter with implicit differentiation, to ||f(x) - x||_2 < 3e-6
     lstm       torch's LSTM with about as many weights
 
-Hidden states and dL/dA of the first three and of torchdeq are recomputed against float64 sequences solved until a step changes 1e-14: our error must not exceed
-torchdeq's where that is above what float32 leaves, 2 eps / (1 - kappa). Last, the argmax task of the papers is trained for 70 epochs.
+Hidden states and dL/dA of the first three and of torchdeq are recomputed against float64 sequences solved until a step
+changes 1e-14: our error must not exceed torchdeq's where that is above what float32 leaves, 2 eps / (1 - kappa). Last,
+the argmax task of the papers is trained for 70 epochs.
 """
 
 from __future__ import annotations
@@ -23,8 +26,13 @@ from benchmarks import harness
 from benchmarks.equilibrium import peer
 
 # n, hidden, T, N, kind, hidden of an LSTM of about as many weights (Decugis et al. (2024), Table 4)
-SHAPES = ((21, 22, 10, 100, "random", 21), (20, 20, 60, 100, "random", 20), (37, 40, 60, 100, "random", 38),
-          (37, 40, 60, 100, "stiff", 38), (37, 40, 60, 1000, "random", 38))  # fmt: skip
+SHAPES = (
+    (21, 22, 10, 100, "random", 21),
+    (20, 20, 60, 100, "random", 20),
+    (37, 40, 60, 100, "random", 38),
+    (37, 40, 60, 100, "stiff", 38),
+    (37, 40, 60, 1000, "random", 38),
+)
 KAPPA = 0.95
 OUR_TOL, PEER_TOL, MAX_ITER = 1e-6, 3e-6, 600
 EXACT = 1e-14  # change of a step of the reference, relative
@@ -73,14 +81,21 @@ def peers(rnn: nn.Module) -> dict:
         return deq(lambda x: torch.relu(torch.addmm(z, x, A.t())), torch.zeros_like(z))[0][-1]
 
     def ours_by(solver):
-        return lambda A, z: equilibrium(A, z, "relu", solver=solver, tol=OUR_TOL, max_iter=MAX_ITER, on_failure="ignore")
+        return lambda A, z: equilibrium(
+            A, z, "relu", solver=solver, tol=OUR_TOL, max_iter=MAX_ITER, on_failure="ignore"
+        )
 
-    return {"ours": lambda S: rnn(S)[0], "layer": loop_of(ours_by("auto"), rnn), "newton": loop_of(ours_by("newton"), rnn),
-            "torchdeq": loop_of(torchdeq_by_picard, rnn)}  # fmt: skip
+    return {
+        "ours": lambda S: rnn(S)[0],
+        "layer": loop_of(ours_by("auto"), rnn),
+        "newton": loop_of(ours_by("newton"), rnn),
+        "torchdeq": loop_of(torchdeq_by_picard, rnn),
+    }
 
 
 def reference(rnn: nn.Module, S: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states and dL/dA in float64, each equilibrium by Picard until nothing changes, its gradient by an exact linear solve."""
+    """Hidden states and dL/dA in float64, each equilibrium by Picard until nothing changes, its gradient by an exact
+    linear solve."""
     weights = [M.detach().double() for M in (rnn.A, rnn.B, rnn.C, rnn.D)]
     A, B, C, D = weights
     n, p, S, g = len(A), rnn.input_size, S.double(), g.double()
@@ -106,12 +121,17 @@ def reference(rnn: nn.Module, S: torch.Tensor, g: torch.Tensor) -> tuple[torch.T
     return torch.stack(Y, dim=1), dA
 
 
-def errors_of(forward, rnn: nn.Module, S: torch.Tensor, g: torch.Tensor, exact: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, float]:
+def errors_of(
+    forward, rnn: nn.Module, S: torch.Tensor, g: torch.Tensor, exact: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[float, float]:
     """Largest errors of hidden states and of dL/dA, relative to the largest entry."""
     rnn.A.grad = None
     Y = forward(S)
     Y.backward(g)
-    return tuple(float((found - want).abs().max() / want.abs().max()) for found, want in zip((Y.detach(), rnn.A.grad), exact, strict=True))
+    return tuple(
+        float((found - want).abs().max() / want.abs().max())
+        for found, want in zip((Y.detach(), rnn.A.grad), exact, strict=True)
+    )
 
 
 def training_seconds(epochs: int) -> tuple[float, float]:
@@ -133,7 +153,14 @@ def training_seconds(epochs: int) -> tuple[float, float]:
     torch.manual_seed(0)
     model = Classifier()
     start = time.process_time()
-    train(model, data.u_train, data.y_train[:, -1], recipe=Recipe(epochs=epochs, loss="cross_entropy", clip=1.0), seed=0, progress=False)
+    train(
+        model,
+        data.u_train,
+        data.y_train[:, -1],
+        recipe=Recipe(epochs=epochs, loss="cross_entropy", clip=1.0),
+        seed=0,
+        progress=False,
+    )
     seconds = time.process_time() - start
     with torch.no_grad():
         return seconds, float((model(torch.as_tensor(u)).argmax(1) == torch.as_tensor(y[:, -1])).double().mean())
@@ -165,24 +192,62 @@ def run(quick: bool) -> harness.Report:
             report.ratios[f"{name}_{who}"] = harness.ratio(times[who], times["ours"])
         for who, floor in FLOORS.items() if N == BATCH else ():
             report.check(f"{name}: at least {floor:g} times {who}", report.ratios[f"{name}_{who}"]["median"] >= floor)
-        report.check(f"{name}: as accurate as torchdeq",
-                     all(ours <= max(theirs, ROUNDING) for ours, theirs in zip(errors["ours"], errors["torchdeq"], strict=True)))  # fmt: skip
+        report.check(
+            f"{name}: as accurate as torchdeq",
+            all(ours <= max(theirs, ROUNDING) for ours, theirs in zip(errors["ours"], errors["torchdeq"], strict=True)),
+        )
         sweeps = float(rnn.last_solve.n_iter.float().mean()) / T
-        cases[name] = {"ms": ms, "errors": {who: list(e) for who, e in errors.items()}, "sweeps_a_step": sweeps,
-                       "weights": {"ours": sum(w.numel() for w in weights), "lstm": sum(w.numel() for w in lstm.parameters())}}  # fmt: skip
-        rows.append([name, f"{sweeps:.1f}", ms["ours"], *(ms[who] for who in FLOORS), ms["newton"],
-                     *(report.ratios[f"{name}_{who}"]["median"] for who in FLOORS),
-                     *(f"{errors[who][k]:.0e}" for k in (0, 1) for who in ("ours", "torchdeq"))])  # fmt: skip
-    harness.print_table(["problem", "sweeps", "ours ms", *(f"{who} ms" for who in FLOORS), "newton ms", *(f"x {who}" for who in FLOORS),
-                         "y ours", "y deq", "dA ours", "dA deq"], rows)  # fmt: skip
+        cases[name] = {
+            "ms": ms,
+            "errors": {who: list(e) for who, e in errors.items()},
+            "sweeps_a_step": sweeps,
+            "weights": {"ours": sum(w.numel() for w in weights), "lstm": sum(w.numel() for w in lstm.parameters())},
+        }
+        rows.append(
+            [
+                name,
+                f"{sweeps:.1f}",
+                ms["ours"],
+                *(ms[who] for who in FLOORS),
+                ms["newton"],
+                *(report.ratios[f"{name}_{who}"]["median"] for who in FLOORS),
+                *(f"{errors[who][k]:.0e}" for k in (0, 1) for who in ("ours", "torchdeq")),
+            ]
+        )
+    harness.print_table(
+        [
+            "problem",
+            "sweeps",
+            "ours ms",
+            *(f"{who} ms" for who in FLOORS),
+            "newton ms",
+            *(f"x {who}" for who in FLOORS),
+            "y ours",
+            "y deq",
+            "dA ours",
+            "dA deq",
+        ],
+        rows,
+    )
     epochs = 7 if quick else 70
     seconds, accuracy = training_seconds(epochs)
     print(f"argmax task: {epochs} epochs in {seconds:.1f} CPU s, test accuracy {accuracy:.3f}")
     report.check(f"argmax task: 70 epochs within {TRAINING_SECONDS:g} CPU s", seconds * 70 / epochs <= TRAINING_SECONDS)
-    least = {who: min(r["median"] for key, r in report.ratios.items() if key.endswith(f"b{BATCH}_random_{who}")) for who in GOALS}
-    print("least ratio at batch 100, A random: " + ", ".join(f"{who} {value:.2f} (floor {FLOORS[who]:g}, goal {GOALS[who]:g})" for who, value in least.items()))
-    report.details = {"floor": FLOORS, "goal": GOALS, "cases": cases, "argmax_training": {"epochs": epochs, "cpu_seconds": seconds, "accuracy": accuracy},
-                      "goals_met": {who: value >= GOALS[who] for who, value in least.items()}}  # fmt: skip
+    least = {
+        who: min(r["median"] for key, r in report.ratios.items() if key.endswith(f"b{BATCH}_random_{who}"))
+        for who in GOALS
+    }
+    print(
+        "least ratio at batch 100, A random: "
+        + ", ".join(f"{who} {value:.2f} (floor {FLOORS[who]:g}, goal {GOALS[who]:g})" for who, value in least.items())
+    )
+    report.details = {
+        "floor": FLOORS,
+        "goal": GOALS,
+        "cases": cases,
+        "argmax_training": {"epochs": epochs, "cpu_seconds": seconds, "accuracy": accuracy},
+        "goals_met": {who: value >= GOALS[who] for who, value in least.items()},
+    }
     return report
 
 

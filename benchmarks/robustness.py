@@ -59,36 +59,48 @@ def feed_forward(report: harness.Report, quick: bool) -> list[list[object]]:
         rows.append([name, float(certified[name].mean()), 1e3 * (time.process_time() - start) / N])
     rows.append([f"projected gradient (clean {clean.mean():.3f})", attacked, ""])
     gap = attacked - float(certified[f"dual, {SPLITS} nodes"].mean())
-    report.details["feed_forward"] = {"attacked": attacked, "clean": float(clean.mean()), "gap": gap,
-                                      "floor": GAP_FLOOR, "goal": GAP_GOAL,
-                                      "certified": {k: float(v.mean()) for k, v in certified.items()}}  # fmt: skip
+    report.details["feed_forward"] = {
+        "attacked": attacked,
+        "clean": float(clean.mean()),
+        "gap": gap,
+        "floor": GAP_FLOOR,
+        "goal": GAP_GOAL,
+        "certified": {k: float(v.mean()) for k, v in certified.items()},
+    }
     report.check(f"feed-forward: certified within {100 * GAP_FLOOR:g} points of the attack", gap <= GAP_FLOOR)
     report.check("feed-forward: no attacked sample certified", not any((v & broken).any() for v in certified.values()))
     _peers(report, model, layers, U[:100], eps, rows)
     return rows
 
 
-def _peers(report: harness.Report, model: object, layers: list, U: np.ndarray, eps: float,
-           rows: list[list[object]]) -> None:
+def _peers(
+    report: harness.Report, model: object, layers: list, U: np.ndarray, eps: float, rows: list[list[object]]
+) -> None:
     """Widths of the logits beside interval arithmetic and auto_LiRPA, the same samples."""
     from implicit_models.robustness.bound_methods import bounds
 
     ours = {"interval": bounds(model, U, eps=eps, method="interval"), "dual": bounds(model, U, eps=eps, method="dual")}
     width = {name: float((b.ub - b.lb).mean()) for name, b in ours.items()}
     low, high = robustness_cases.interval_arithmetic(layers, U, eps)
-    same = np.abs(np.stack([ours["interval"].lb - low, ours["interval"].ub - high])).max() <= 1e-7 * np.abs(high - low).max()
+    same = (
+        np.abs(np.stack([ours["interval"].lb - low, ours["interval"].ub - high])).max()
+        <= 1e-7 * np.abs(high - low).max()
+    )
     report.check("feed-forward: the interval equals interval arithmetic", bool(same))
     peers = {"interval arithmetic": (low, high)}
     for method in ("IBP", "CROWN-IBP", "CROWN"):
         found = robustness_cases.auto_lirpa(layers, U, eps, method)
         if found is not None:
             peers[f"auto_LiRPA {method}"] = found
-    width |= {name: float((h - l).mean()) for name, (l, h) in peers.items()}  # noqa: E741
+    width |= {name: float((h - l).mean()) for name, (l, h) in peers.items()}
     if "auto_LiRPA CROWN" in peers:
-        tighter = ours["dual"].ub - ours["dual"].lb <= (peers["auto_LiRPA CROWN"][1] - peers["auto_LiRPA CROWN"][0]) * (1 + 1e-6)
+        tighter = ours["dual"].ub - ours["dual"].lb <= (peers["auto_LiRPA CROWN"][1] - peers["auto_LiRPA CROWN"][0]) * (
+            1 + 1e-6
+        )
         report.details["auto_lirpa"] = {"tighter_or_equal": float(tighter.mean())}
-        report.check("feed-forward: on the average tighter than auto_LiRPA's CROWN",
-                     width["dual"] <= width["auto_LiRPA CROWN"])
+        report.check(
+            "feed-forward: on the average tighter than auto_LiRPA's CROWN", width["dual"] <= width["auto_LiRPA CROWN"]
+        )
     report.details["logit_widths"] = width
     rows += [[f"mean width of a logit: {name}", value, ""] for name, value in width.items()]
 
@@ -110,24 +122,38 @@ def against_programmes(report: harness.Report, quick: bool) -> list[list[object]
         clock = time.process_time()
         programme = lp_bounds(task, inputs, spec, relaxation="triangle", start=refined, sides="lower")
         theirs = time.process_time() - clock
-        function = lambda: dual_bounds(task, inputs, specification(task, inputs, spec), start,
-                                       sides="lower")  # noqa: B023, E731
+        function = lambda: dual_bounds(task, inputs, specification(task, inputs, spec), start, sides="lower")
         found = function()
         ours = harness.seconds_of(function, clock=time.process_time)
         gain = programme.lb - start.lb
         share = ((found.lb - start.lb) / gain)[gain > 1e-6 * (1 + np.abs(programme.lb))]
         same = np.array_equal(found.zl, refined.zl) and np.array_equal(found.zh, refined.zh)
         report.check(f"cyclic, eps {eps}: the same pre-activation bounds", same)
-        report.check(f"cyclic, eps {eps}: the dual within the programmes' optimum",
-                     bool((found.lb <= programme.lb + 1e-6 * (1 + np.abs(programme.lb))).all()))
+        report.check(
+            f"cyclic, eps {eps}: the dual within the programmes' optimum",
+            bool((found.lb <= programme.lb + 1e-6 * (1 + np.abs(programme.lb))).all()),
+        )
         ratios.append(theirs / ours)
         shares.append(share)
-        rows.append([f"eps {eps}", float(np.quantile(share, 1 - MARGINS)), float(share.min()), 1e3 * ours / len(U),
-                     1e3 * theirs / len(U), theirs / ours])
+        rows.append(
+            [
+                f"eps {eps}",
+                float(np.quantile(share, 1 - MARGINS)),
+                float(share.min()),
+                1e3 * ours / len(U),
+                1e3 * theirs / len(U),
+                theirs / ours,
+            ]
+        )
     fifth = float(np.quantile(np.concatenate(shares), 1 - MARGINS))
     report.ratios["highspy"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
-    report.details["triangle"] = {"share_on_95_percent": fifth, "floor": SHARE_FLOOR, "goal": SHARE_GOAL,
-                                  "speed_floor": SPEED_FLOOR, "speed_goal": SPEED_GOAL}
+    report.details["triangle"] = {
+        "share_on_95_percent": fifth,
+        "floor": SHARE_FLOOR,
+        "goal": SHARE_GOAL,
+        "speed_floor": SPEED_FLOOR,
+        "speed_goal": SPEED_GOAL,
+    }
     report.check(f"cyclic: {SHARE_FLOOR:g} of the programmes' gain on 95 % of margins", fifth >= SHARE_FLOOR)
     report.check(f"cyclic: {SPEED_FLOOR:g} times less time than highspy", statistics.median(ratios) >= SPEED_FLOOR)
     return rows
@@ -145,26 +171,41 @@ def large_batch(report: harness.Report, quick: bool) -> list[list[object]]:
         with torch.no_grad():
             model(single)
 
-    times = harness.interleaved({"forward": forward,
-                                 "interval": lambda: bounds(model, U, eps=0.008, method="interval")}, 3 if quick else 7,
-                                clock=time.process_time)  # fmt: skip
+    times = harness.interleaved(
+        {"forward": forward, "interval": lambda: bounds(model, U, eps=0.008, method="interval")},
+        3 if quick else 7,
+        clock=time.process_time,
+    )
     ratio = harness.ratio(times["interval"], times["forward"])
-    report.ratios["forward_pass"] = {k: 1 / v for k, v in (("median", ratio["median"]), ("min", ratio["max"]),
-                                                           ("max", ratio["min"]))}
+    report.ratios["forward_pass"] = {
+        k: 1 / v for k, v in (("median", ratio["median"]), ("min", ratio["max"]), ("max", ratio["min"]))
+    }
     report.check(f"interval: at most {FORWARD_FLOOR:g} times the forward pass", ratio["median"] <= FORWARD_FLOOR)
-    rows = [["forward pass, float32", min(times["forward"]), ""], ["interval", min(times["interval"]),
-                                                                   f"{ratio['median']:.2g} x"]]
+    rows = [
+        ["forward pass, float32", min(times["forward"]), ""],
+        ["interval", min(times["interval"]), f"{ratio['median']:.2g} x"],
+    ]
     spent = {}
     for name, options in {"dual": {}, "dual, early stop": {"early_stop": True}}.items():
         start = time.process_time()
         found = bounds(model, U, eps=0.008, method="dual", spec=spec, sides="lower", **options)
         spent[name] = (time.process_time() - start) * 10_000 / N
-        rows.append([f"{name} (goal {DUAL_GOAL:g} s for 10,000)", spent[name],
-                     f"certified {(found.lb > 0).all(axis=1).mean():.3f}"])
+        rows.append(
+            [
+                f"{name} (goal {DUAL_GOAL:g} s for 10,000)",
+                spent[name],
+                f"certified {(found.lb > 0).all(axis=1).mean():.3f}",
+            ]
+        )
     report.check(f"dual, 10,000 images, eps .008: at most {DUAL_FLOOR:g} s", spent["dual"] <= DUAL_FLOOR)
-    report.details["large_batch"] = {"interval_over_forward": ratio, "forward_floor": FORWARD_FLOOR,
-                                     "forward_goal": FORWARD_GOAL, "dual_seconds": spent,
-                                     "dual_floor": DUAL_FLOOR, "dual_goal": DUAL_GOAL}  # fmt: skip
+    report.details["large_batch"] = {
+        "interval_over_forward": ratio,
+        "forward_floor": FORWARD_FLOOR,
+        "forward_goal": FORWARD_GOAL,
+        "dual_seconds": spent,
+        "dual_floor": DUAL_FLOOR,
+        "dual_goal": DUAL_GOAL,
+    }
     return rows
 
 

@@ -35,8 +35,9 @@ def weights(network: nn.Module) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(m.weight.detach().double().numpy(), m.bias.detach().double().numpy()) for m in layers]
 
 
-def interval_arithmetic(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float) -> tuple[np.ndarray,
-                                                                                                         np.ndarray]:
+def interval_arithmetic(
+    layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Plain interval propagation of a ReLU network: bounds of the logits."""
     low, high = U - eps, U + eps
     for k, (W, b) in enumerate(layers):
@@ -47,8 +48,9 @@ def interval_arithmetic(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarr
     return low, high
 
 
-def auto_lirpa(layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float,
-               method: str) -> tuple[np.ndarray, np.ndarray] | None:
+def auto_lirpa(
+    layers: list[tuple[np.ndarray, np.ndarray]], U: np.ndarray, eps: float, method: str
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Bounds of the logits by auto_LiRPA in double precision; None where it is not installed."""
     moved = types.ModuleType("numpy.lib.arraysetops")
     moved.isin = np.isin
@@ -98,13 +100,20 @@ def random_problem(rng: np.random.Generator, kind: str) -> Any:
         A *= 0.6
         A[np.diag_indices(n)] = -np.exp(rng.uniform(-3, np.log(40), n))
         activation = [(str(rng.choice(["tanh", "sigmoid"])), 1) for _ in range(n)]
-        return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), None, activation,
-                             b=np.diag(A) * rng.uniform(-1, 1, n))  # fmt: skip
+        return from_matrices(
+            A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), None, activation, b=np.diag(A) * rng.uniform(-1, 1, n)
+        )
     if kind == "smooth":
         activation = [(str(rng.choice(["tanh", "sigmoid", "relu"])), 1) for _ in range(n)]
-    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)),
-                         rng.normal(size=(q, p)) * (rng.random() < 0.5), activation,
-                         b=rng.normal(size=n), d=rng.normal(size=q))  # fmt: skip
+    return from_matrices(
+        A,
+        rng.normal(size=(n, p)),
+        rng.normal(size=(q, n)),
+        rng.normal(size=(q, p)) * (rng.random() < 0.5),
+        activation,
+        b=rng.normal(size=n),
+        d=rng.normal(size=q),
+    )
 
 
 KINDS = ("cyclic", "triangular", "metzler", "smooth", "smooth loops")
@@ -115,7 +124,10 @@ def worst_inputs(found: Any, inputs_centre: np.ndarray, sigma: np.ndarray, task:
     corners = []
     for sign, rows in ((-1, found.cert.lam_low), (1, found.cert.lam_high)):
         lam = np.nan_to_num(rows[0])
-        corners.append(inputs_centre + sign * sigma * np.sign((task.D if sign < 0 else -task.D) + lam @ task.B) * (1 if sign < 0 else -1))
+        corners.append(
+            inputs_centre
+            + sign * sigma * np.sign((task.D if sign < 0 else -task.D) + lam @ task.B) * (1 if sign < 0 else -1)
+        )
     return np.concatenate(corners)
 
 
@@ -127,9 +139,21 @@ def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
     from implicit_models.robustness.checker import check
 
     rng = np.random.default_rng(seed)
-    count = dict.fromkeys(("models", "pairs", "sample_outside", "dual_outside_interval", "interval_outside_box",
-                           "triangle_outside_interval",
-                           "dual_beyond_triangle", "displayed_outside_box", "theorem7_outside_displayed", "unproved"), 0)  # fmt: skip
+    count = dict.fromkeys(
+        (
+            "models",
+            "pairs",
+            "sample_outside",
+            "dual_outside_interval",
+            "interval_outside_box",
+            "triangle_outside_interval",
+            "dual_beyond_triangle",
+            "displayed_outside_box",
+            "theorem7_outside_displayed",
+            "unproved",
+        ),
+        0,
+    )
     for k in range(n_models):
         kind = KINDS[k % len(KINDS)]
         task = random_problem(rng, kind)
@@ -157,12 +181,14 @@ def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
         for bound in found.values():
             inside = (y >= bound.lb - slack) & (y <= bound.ub + slack)
             count["sample_outside"] += int((~inside.all(axis=1)).sum())
-        for inner, outer, name in (("dual", "interval", "dual_outside_interval"), ("interval", "box",
-                                                                                   "interval_outside_box"),
-                                   ("triangle", "interval", "triangle_outside_interval"), ("displayed", "box",
-                                                                                           "displayed_outside_box"),
-                                   ("theorem7", "displayed", "theorem7_outside_displayed"), ("triangle", "dual",
-                                                                                             "dual_beyond_triangle")):  # fmt: skip
+        for inner, outer, name in (
+            ("dual", "interval", "dual_outside_interval"),
+            ("interval", "box", "interval_outside_box"),
+            ("triangle", "interval", "triangle_outside_interval"),
+            ("displayed", "box", "displayed_outside_box"),
+            ("theorem7", "displayed", "theorem7_outside_displayed"),
+            ("triangle", "dual", "dual_beyond_triangle"),
+        ):
             if inner in found and outer in found:
                 a, b = found[inner], found[outer]
                 room = 1e-7 * (1 + np.abs(b.ub - b.lb) + np.abs(b.ub) + np.abs(b.lb))

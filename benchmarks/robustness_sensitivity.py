@@ -2,10 +2,11 @@
 
     python -m benchmarks.robustness_sensitivity [--quick] [--json FILE]
 
-A cyclic model of 20,000 states, ten entries a row of A and five of B, p = 784, q = 10. Both sides run in a process of their own, so that the peak of
-its memory is theirs; both matrices are compared entry by entry, and ours with its own proved bound. The published iteration stops
-when no entry of X changes by more than 1e-13 of the largest. A torch network of 188,416 states (the shape of ResNet-20 on
-32 x 32 images) has no matrix to compare with at this size: its rows are checked to bound the network's deviations.
+A cyclic model of 20,000 states, ten entries a row of A and five of B, p = 784, q = 10. Both sides run in a process of
+their own, so that the peak of its memory is theirs; both matrices are compared entry by entry, and ours with its own
+proved bound. The published iteration stops when no entry of X changes by more than 1e-13 of the largest. A torch
+network of 188,416 states (the shape of ResNet-20 on 32 x 32 images) has no matrix to compare with at this size: its
+rows are checked to bound the network's deviations.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def child(side: str, n: int) -> None:
 
 def _run(side: str, n: int) -> dict:
     code = f"from benchmarks.robustness_sensitivity import child; child({side!r}, {n})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     if run.returncode:
         raise RuntimeError(f"the {side} side failed: {run.stderr[-500:]}")
     found = json.loads(run.stdout)
@@ -98,12 +101,17 @@ def resnet():
     class Block(nn.Module):
         def __init__(self, into: int, out: int, stride: int):
             super().__init__()
-            self.first, self.second = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.Conv2d(out, out, 3, 1, 1, bias=False)
+            self.first, self.second = (
+                nn.Conv2d(into, out, 3, stride, 1, bias=False),
+                nn.Conv2d(out, out, 3, 1, 1, bias=False),
+            )
             self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
             self.more, self.stride = out - into, stride
 
         def forward(self, x):
-            shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.more // 2, self.more - self.more // 2))
+            shortcut = F.pad(
+                x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.more // 2, self.more - self.more // 2)
+            )
             return F.relu(self.norms[1](self.second(F.relu(self.norms[0](self.first(x))))) + shortcut)
 
     torch.manual_seed(0)
@@ -124,7 +132,11 @@ def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
     theirs = _run("published", n)
     S = ours[0]["S"]
     difference = float(np.abs(S - theirs["S"]).max() / theirs["S"].max())
-    ratios = {"sensitivity_published_iteration": harness.ratio([theirs["seconds"]] * len(ours), [run["seconds"] for run in ours])}
+    ratios = {
+        "sensitivity_published_iteration": harness.ratio(
+            [theirs["seconds"]] * len(ours), [run["seconds"] for run in ours]
+        )
+    }
     seconds, memory = max(run["seconds"] for run in ours), max(run["mb"] for run in ours)
     network = resnet()
     sensitivity_matrix(network, rows=[0], input_shape=(3, 32, 32))
@@ -144,9 +156,24 @@ def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
         "sensitivity: a network of 188,416 states stays inside its bound": bounded,
     }
     rows = [
-        [f"adjoint, {ours[0]['method']}, n = {n:,} (goal {GOAL_SECONDS:g} s)", seconds, memory, f"bound {ours[0]['residual']:.1e}"],
-        [f"published iteration, {theirs['steps']} steps", theirs["seconds"], theirs["mb"], f"difference {difference:.1e}"],
-        ["torch network, 188,416 states, 10 x 3,072", whole, "", "deviations inside" if bounded else "deviations OUTSIDE"],
+        [
+            f"adjoint, {ours[0]['method']}, n = {n:,} (goal {GOAL_SECONDS:g} s)",
+            seconds,
+            memory,
+            f"bound {ours[0]['residual']:.1e}",
+        ],
+        [
+            f"published iteration, {theirs['steps']} steps",
+            theirs["seconds"],
+            theirs["mb"],
+            f"difference {difference:.1e}",
+        ],
+        [
+            "torch network, 188,416 states, 10 x 3,072",
+            whole,
+            "",
+            "deviations inside" if bounded else "deviations OUTSIDE",
+        ],
     ]
     return ratios, checks, rows
 

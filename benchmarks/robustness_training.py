@@ -2,9 +2,9 @@
 
     python -m benchmarks.robustness_training [--quick] [--json FILE]
 
-64 states, kappa = .95, biases; radius .016 in pixel units, boxes not cut to [0, 1]. Certified: the dual bound of every margin is positive,
-its rounding deducted. Beside it the interval bound, the accuracy under projected gradient steps on the same images (no certificate can
-exceed it), and a model trained without bounds for the same time.
+64 states, kappa = .95, biases; radius .016 in pixel units, boxes not cut to [0, 1]. Certified: the dual bound of every
+margin is positive, its rounding deducted. Beside it the interval bound, the accuracy under projected gradient steps on
+the same images (no certificate can exceed it), and a model trained without bounds for the same time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,27 @@ def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
         count = n_samples if name == "interval" else min(n_samples, 1000)
         result = measured(model, images, (EPS,), n_samples=count, attack_steps=20, restarts=1)
         found[name] = result | {"seconds": sum(history.cpu_seconds)}
-        rows.append([f"{name}, {objective.epochs} epochs, {count:,} images", found[name]["seconds"], result["clean"], result["attacked"][0],
-                     result["interval"][0], result["certified"][0]])  # fmt: skip
+        rows.append(
+            [
+                f"{name}, {objective.epochs} epochs, {count:,} images",
+                found[name]["seconds"],
+                result["clean"],
+                result["attacked"][0],
+                result["interval"][0],
+                result["certified"][0],
+            ]
+        )
     trained = found["interval"]
-    rows.append([f"floor {FLOOR}, goal {GOAL}, clean {CLEAN}", "", "", "", "", "goal met" if trained["certified"][0] >= GOAL else "goal missed"])
+    rows.append(
+        [
+            f"floor {FLOOR}, goal {GOAL}, clean {CLEAN}",
+            "",
+            "",
+            "",
+            "",
+            "goal met" if trained["certified"][0] >= GOAL else "goal missed",
+        ]
+    )
     floor = 0.7 if quick else FLOOR  # a short training shows the machinery only
     checks = {
         f"interval-trained, eps {EPS}: at least {FLOOR} certified": trained["certified"][0] >= floor,

@@ -1,16 +1,22 @@
 """State-driven rows of a trained ResNet-20, 172,032 of them: `python -m benchmarks.scale [--quick] --json FILE`.
 
-Two threads, wall seconds (the only benchmark that is not on one thread), each fit in a process of its own, whose peak memory is counted whole.
+Two threads, wall seconds (the only benchmark that is not on one thread), each fit in a process of its own, whose peak
+memory is counted whole.
 
-    sweep       teacher states, receptive field, scale std, six radii .005 ... .99, every row, on m = 500 and m = 2000 images
+    sweep       teacher states, receptive field, scale std, six radii .005 ... .99, every row, on m = 500 and m = 2000
+    images
     student     student states, .2 of the columns kept, refit and head, from the images to the fitted model
-    accuracy    of models with a row for each position, fitted to 2,000 images, no fine-tuning, on 2,000 test images: one penalty for all rows, or penalties by
-                their effect (median of three draws of the images). A bar is held against the best of them that has as few entries as it allows
-    peer        scikit-learn's lars_path_gram on the same Gram matrices, positions drawn from every stage, its time a row scaled to all rows;
+    accuracy    of models with a row for each position, fitted to 2,000 images, no fine-tuning, on 2,000 test images:
+    one penalty for all rows, or penalties by
+                their effect (median of three draws of the images). A bar is held against the best of them that has as
+                few entries as it allows
+    peer        scikit-learn's lars_path_gram on the same Gram matrices, positions drawn from every stage, its time a
+    row scaled to all rows;
                 and the Gram matrices alone, one product a position
 
-The gap of rows drawn at random, of a sweep in double precision, is recomputed from the images: states of the network, one matrix a position, 1/2||z - M a||^2 against the
-dual value of its residual. Rows that may use all states before them have a benchmark of their own (`before`). It needs the images and weights of IMPLICIT_DATA (or their official homes).
+The gap of rows drawn at random, of a sweep in double precision, is recomputed from the images: states of the network,
+one matrix a position, 1/2||z - M a||^2 against the dual value of its residual. Rows that may use all states before them
+have a benchmark of their own (`before`). It needs the images and weights of IMPLICIT_DATA (or their official homes).
 """
 
 from __future__ import annotations
@@ -32,9 +38,23 @@ RADII = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)
 THREADS = 2
 SECONDS = {"sweep_500": (40.0, 12.0), "sweep_2000": (120.0, 35.0), "student": (360.0, 180.0)}  # floor, goal
 STUDENT_ACCURACY = (0.86, 0.875)
-# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted: budget, weights of the rows
-ACCURACY = {"64 %": (0.36, 0.909), "88 %": (0.12, 0.78), "goal at 70 %": (0.30, 0.91), "goal at 78 %": (0.22, 0.875), "goal at 90 %": (0.10, 0.80)}
-FITS = (("lam:0.02", "equal"), ("keep:0.1", "equal"), ("lam:0.03", "effect"), ("lam:0.0455", "effect"), ("lam:0.083", "effect"), ("lam:0.25", "effect"))
+# largest share of the network's entries that may be left and least accuracy, floor and goal; and what is fitted:
+# budget, weights of the rows
+ACCURACY = {
+    "64 %": (0.36, 0.909),
+    "88 %": (0.12, 0.78),
+    "goal at 70 %": (0.30, 0.91),
+    "goal at 78 %": (0.22, 0.875),
+    "goal at 90 %": (0.10, 0.80),
+}
+FITS = (
+    ("lam:0.02", "equal"),
+    ("keep:0.1", "equal"),
+    ("lam:0.03", "effect"),
+    ("lam:0.0455", "effect"),
+    ("lam:0.083", "effect"),
+    ("lam:0.25", "effect"),
+)
 DRAWS = (0, 1, 2)  # of the images, for penalties by effect; the first of them for the others
 MEMORY_GB = 4.0
 GAP, VIOLATION = 1e-9, 1e-9
@@ -59,7 +79,11 @@ def accuracy(model, v, y) -> float:
     import torch
 
     with torch.no_grad():
-        return float(np.mean([(model(v[i : i + 200]).argmax(1) == y[i : i + 200]).double().mean() for i in range(0, len(v), 200)]))
+        return float(
+            np.mean(
+                [(model(v[i : i + 200]).argmax(1) == y[i : i + 200]).double().mean() for i in range(0, len(v), 200)]
+            )
+        )
 
 
 def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) -> dict[str, Any]:
@@ -76,17 +100,34 @@ def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) 
     sweep, checked = case.startswith("sweep"), case.startswith("check")
     if checked:  # in double precision, since rows are stored in the network's
         network, u = network.double(), u.double()
-    sparsify(network, u[:8], budget=Budget(kind, budget.values[:1]), progress=False, head=False)  # loads the compiled kernels
+    sparsify(
+        network, u[:8], budget=Budget(kind, budget.values[:1]), progress=False, head=False
+    )  # loads the compiled kernels
     start = time.perf_counter()
     student = not (sweep or checked)
     models = sparsify(
-        network, u, budget=budget, weights=weights, states="student" if student else "teacher", refit=student, head=student, backend="threads", workers=THREADS, progress=False
-    )  # fmt: skip
+        network,
+        u,
+        budget=budget,
+        weights=weights,
+        states="student" if student else "teacher",
+        refit=student,
+        head=student,
+        backend="threads",
+        workers=THREADS,
+        progress=False,
+    )
     found: dict[str, Any] = {"seconds": time.perf_counter() - start}
     models = models if isinstance(models, list) else [models]
-    found["memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform != "darwin" else 2**30)
+    found["memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 if sys.platform != "darwin" else 2**30
+    )
     report = models[-1].report
-    found |= {"sparsity": [m.report.sparsity for m in models], "rows": sum(r.rows for r in report.layers), "parts": dict(report.seconds)}
+    found |= {
+        "sparsity": [m.report.sparsity for m in models],
+        "rows": sum(r.rows for r in report.layers),
+        "parts": dict(report.seconds),
+    }
     found["largest_gap"] = max(r.gap for m in models for r in m.report.layers)
     status: dict[str, int] = {}
     for model in models:
@@ -124,7 +165,9 @@ def recomputed(models, u, budget) -> dict[str, float]:
                     columns = []
                     for at, s in zip(offset, sorted(b.sources)):
                         reads, shape = b.sources[s][i % b.positions], layers.shape_of(s)
-                        columns += [at + c * int(np.prod(shape[1:])) + p for p in reads[reads >= 0] for c in range(shape[0])]
+                        columns += [
+                            at + c * int(np.prod(shape[1:])) + p for p in reads[reads >= 0] for c in range(shape[0])
+                        ]
                     M = X[:, columns] - X[:, columns].mean(0)
                     unit = M.std(0)
                     used = (unit > 1e-7) & ((M**2).sum(0) ** 2 >= 3 * (M**4).sum(0))
@@ -145,7 +188,8 @@ def recomputed(models, u, budget) -> dict[str, float]:
 
 
 def peer_seconds(m: int, quick: bool) -> dict[str, float]:
-    """Seconds for all rows that lars_path_gram, and a product a position for the Gram matrices, would take: positions drawn from every block."""
+    """Seconds for all rows that lars_path_gram, and a product a position for the Gram matrices, would take: positions
+    drawn from every block."""
     import torch
     from sklearn.linear_model import lars_path_gram
 
@@ -163,7 +207,9 @@ def peer_seconds(m: int, quick: bool) -> dict[str, float]:
             picked = rng.choice(b.positions, 1 if quick else 2, replace=False)
             parts = {s: known[s].flatten(2).double().numpy() for s in b.sources}
             for p in picked:
-                M = np.concatenate([parts[s][:, :, b.sources[s][p][b.sources[s][p] >= 0]].reshape(m, -1) for s in sorted(b.sources)], 1)
+                M = np.concatenate(
+                    [parts[s][:, :, b.sources[s][p][b.sources[s][p] >= 0]].reshape(m, -1) for s in sorted(b.sources)], 1
+                )
                 M = M - M.mean(0)
                 M = M / np.where(M.std(0) > 1e-7, M.std(0), np.inf)
                 Z = z.flatten(2)[:, :, p].double().numpy()
@@ -196,7 +242,9 @@ def _lasso_to(lars_path_gram, G, c, m: int) -> None:
 def in_a_process(module: str, function: str, *arguments: Any) -> dict[str, Any]:
     """What a function of a benchmark returns in a process of its own."""
     code = f"import json; from benchmarks import {module}; print(json.dumps({module}.{function}(*{arguments!r})))"
-    run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})  # progress goes on to stderr
+    run = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )  # progress goes on to stderr
     if run.returncode:
         raise RuntimeError(f"{function} of {module} failed: see above")
     return json.loads(run.stdout.splitlines()[-1])
@@ -214,37 +262,73 @@ def run(quick: bool) -> harness.Report:
         found["all_seconds"] = [r["seconds"] for r in runs]
         peer = peer_seconds(m, quick)
         cases[name]["peers"] = peer
-        report.ratios[f"{name} against lars_path_gram"] = harness.ratio([peer["lars"] + peer["grams"]] * len(runs), [r["seconds"] for r in runs])
-        report.ratios[f"{name} against a Gram product a position"] = harness.ratio([peer["grams"]] * len(runs), [r["seconds"] for r in runs])
+        report.ratios[f"{name} against lars_path_gram"] = harness.ratio(
+            [peer["lars"] + peer["grams"]] * len(runs), [r["seconds"] for r in runs]
+        )
+        report.ratios[f"{name} against a Gram product a position"] = harness.ratio(
+            [peer["grams"]] * len(runs), [r["seconds"] for r in runs]
+        )
         floor, goal = SECONDS.get(name, (np.inf, np.inf))
         report.check(f"{name}: all rows certified", set(found["status"]) <= {"optimal", "empty"})
-        report.check(f"{name}: every gap at most {GAP:g} of 1/2||z||^2, by the solver's own account", found["largest_gap"] <= GAP)
+        report.check(
+            f"{name}: every gap at most {GAP:g} of 1/2||z||^2, by the solver's own account", found["largest_gap"] <= GAP
+        )
         report.check(f"{name}: at most {floor:g} s", seconds <= floor)
         report.check(f"{name}: peak memory below {MEMORY_GB:g} GB", found["memory_gb"] <= MEMORY_GB)
         rows.append([name, seconds, f"{floor:g}", f"{goal:g}", found["memory_gb"], f"{found['largest_gap']:.1e}", ""])
     checked = cases["check"] = in_a_process("scale", "fit", "check", sizes[0], sweep)
-    report.check(f"gap of {checked['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2", checked["recomputed"]["gap"] <= GAP)
+    report.check(
+        f"gap of {checked['recomputed']['rows']} rows recomputed from the images at most {GAP:g} of 1/2||z||^2",
+        checked["recomputed"]["gap"] <= GAP,
+    )
     report.check(f"their violation at most {VIOLATION:g}", checked["recomputed"]["violation"] <= VIOLATION)
     reached: list[tuple[float, float]] = []  # entries left, accuracy
     for setting, weights in (("keep:0.2", "equal"), *(() if quick else FITS)):
         name = setting.replace(":", "(") + ")" + (", by effect" if weights == "effect" else "")
-        draws = [in_a_process("scale", "fit", "student", 100 if quick else 2000, setting, weights, seed) for seed in (DRAWS if weights == "effect" else DRAWS[:1])]
-        found = cases[name] = {key: [one[key] for one in draws] for key in ("seconds", "memory_gb", "largest_gap", "accuracy", "sparsity", "status", "parts")}
+        draws = [
+            in_a_process("scale", "fit", "student", 100 if quick else 2000, setting, weights, seed)
+            for seed in (DRAWS if weights == "effect" else DRAWS[:1])
+        ]
+        found = cases[name] = {
+            key: [one[key] for one in draws]
+            for key in ("seconds", "memory_gb", "largest_gap", "accuracy", "sparsity", "status", "parts")
+        }
         sparsity, accurate = (100 * np.array(found[key], float).reshape(len(draws)) for key in ("sparsity", "accuracy"))
         reached.append((1 - np.median(sparsity) / 100, np.median(accurate) / 100))
-        shown = f"{np.median(accurate):.2f} %" + (f" [{accurate.min():.2f}, {accurate.max():.2f}]" if len(draws) > 1 else "")
+        shown = f"{np.median(accurate):.2f} %" + (
+            f" [{accurate.min():.2f}, {accurate.max():.2f}]" if len(draws) > 1 else ""
+        )
         memory = max(found["memory_gb"])
-        rows.append([f"student {name}", statistics.median(found["seconds"]), "", "", memory, f"{max(found['largest_gap']):.1e}", f"{shown} at {np.median(sparsity):.1f} % sparse"])
+        rows.append(
+            [
+                f"student {name}",
+                statistics.median(found["seconds"]),
+                "",
+                "",
+                memory,
+                f"{max(found['largest_gap']):.1e}",
+                f"{shown} at {np.median(sparsity):.1f} % sparse",
+            ]
+        )
         report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", memory <= MEMORY_GB)
         if name == "keep(0.2)" and not quick:
             report.check(f"student: at most {SECONDS['student'][0]:g} s", found["seconds"][0] <= SECONDS["student"][0])
-            report.check(f"student: accuracy at least {STUDENT_ACCURACY[0]}", found["accuracy"][0] >= STUDENT_ACCURACY[0])
-    best = {name: max((accuracy for left, accuracy in reached if left <= share), default=0.0) for name, (share, _) in ACCURACY.items()}
+            report.check(
+                f"student: accuracy at least {STUDENT_ACCURACY[0]}", found["accuracy"][0] >= STUDENT_ACCURACY[0]
+            )
+    best = {
+        name: max((accuracy for left, accuracy in reached if left <= share), default=0.0)
+        for name, (share, _) in ACCURACY.items()
+    }
     if not quick:
         for name, (share, least) in ACCURACY.items():
             report.check(f"accuracy at least {least} with at most {share:g} of the entries", best[name] >= least)
     harness.print_table(["case", "seconds", "floor", "goal", "GB", "gap", "accuracy"], rows)
-    goals = {"student accuracy": STUDENT_ACCURACY[1], **{k: v[1] for k, v in SECONDS.items()}, **{k: v[1] for k, v in ACCURACY.items()}}
+    goals = {
+        "student accuracy": STUDENT_ACCURACY[1],
+        **{k: v[1] for k, v in SECONDS.items()},
+        **{k: v[1] for k, v in ACCURACY.items()},
+    }
     report.details = {"cases": cases, "best": best, "goals": goals, "threads": THREADS}
     return report
 

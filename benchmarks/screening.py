@@ -1,10 +1,10 @@
 """Certified screening beside the conic dual of the MS report: `python -m benchmarks.screening [--quick] --json FILE`.
 
-One thread, CPU seconds. Rows of a small network on Fashion-MNIST (m = 500, d = 896: states and pixels), kappa .3: ours solves
-all rows by homotopy and tests the sphere around each, Gram product included, divided by their number; theirs is the dual (4) of
-one row through CVXPY and Clarabel at its default tolerances, with the published rule, "both multipliers non-zero", read at
-1e-6 delta. Safety: every zero certified on 10,000 random rows is checked against coordinate descent, another algorithm: the
-coefficient there, and the optimum without the certified columns.
+One thread, CPU seconds. Rows of a small network on Fashion-MNIST (m = 500, d = 896: states and pixels), kappa .3: ours
+solves all rows by homotopy and tests the sphere around each, Gram product included, divided by their number; theirs is
+the dual (4) of one row through CVXPY and Clarabel at its default tolerances, with the published rule, "both multipliers
+non-zero", read at 1e-6 delta. Safety: every zero certified on 10,000 random rows is checked against coordinate descent,
+another algorithm: the coefficient there, and the optimum without the certified columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ NEGLIGIBLE = 1e-6  # |a_j| ||M_j|| / ||z|| below which a coefficient of coordina
 
 
 def network_rows(quick: bool) -> tuple[np.ndarray, np.ndarray]:
-    """M (m, d) and Z (m, r): states and pre-activations of 784-64-32-16-10 after a short training, scaled by Theorem 2.4."""
+    """M (m, d) and Z (m, r): states and pre-activations of 784-64-32-16-10 after a short training, scaled by Theorem
+    2.4."""
     from data_gen import fashion_mnist
     from implicit_models.sim.scaling import scale_states
     from implicit_models.sim.states import states
@@ -37,7 +38,9 @@ def network_rows(quick: bool) -> tuple[np.ndarray, np.ndarray]:
     u, y = torch.as_tensor(np.asarray(data.u_train, np.float32)), torch.as_tensor(np.asarray(data.y_train)).long()
     u = u.reshape(len(u), -1)
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10))
+    network = nn.Sequential(
+        nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10)
+    )
     optimiser = torch.optim.Adam(network.parameters(), lr=0.002)
     order = torch.Generator().manual_seed(0)
     for _ in range(1 if quick else 3):
@@ -65,7 +68,9 @@ def random_design(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.n
         M[:, rng.random(d) < 0.3] = 0.0
     elif kind == "states":
         M = np.maximum(M, 0)
-    Z = M @ (rng.normal(size=(d, ROWS_A_DESIGN)) * (rng.random((d, ROWS_A_DESIGN)) < 0.2)) + 0.3 * rng.normal(size=(m, ROWS_A_DESIGN))
+    Z = M @ (rng.normal(size=(d, ROWS_A_DESIGN)) * (rng.random((d, ROWS_A_DESIGN)) < 0.2)) + 0.3 * rng.normal(
+        size=(m, ROWS_A_DESIGN)
+    )
     ball = np.ones(d, bool) if rng.random() < 0.7 else np.arange(d) < max(2, d - 2)  # else with two free columns
     return M, Z, float(np.exp(rng.uniform(-2, 1.5))), float(rng.choice([0.0, 0.5])), ball
 
@@ -77,7 +82,9 @@ def safety(n_rows: int) -> dict[str, int]:
     from implicit_models.sim.screening import screen
 
     rng = np.random.default_rng(0)
-    count = dict.fromkeys(("rows", "tight_rows", "certified", "zeros", "false_coefficients", "false_optima", "unsolved"), 0)
+    count = dict.fromkeys(
+        ("rows", "tight_rows", "certified", "zeros", "false_coefficients", "false_optima", "unsolved"), 0
+    )
     while count["rows"] < n_rows:
         M, Z, kappa, ridge, ball = random_design(KINDS[count["rows"] // ROWS_A_DESIGN % len(KINDS)], rng)
         G, C, zz = M.T @ M, Z.T @ M, (Z**2).sum(0)
@@ -89,9 +96,13 @@ def safety(n_rows: int) -> dict[str, int]:
             proved = found.certified[i][ball]
             row = solve_on_path(G, C[i], zz[i], kappa=kappa, ridge=ridge, method="newton", **TIGHT)
             kept = np.flatnonzero(~proved)
-            left = solve_on_path(G[np.ix_(kept, kept)].copy(), C[i][kept], zz[i], kappa=kappa, ridge=ridge, method="newton", **TIGHT)
-            value = [0.5 * (zz[i] - c @ x.a - x.a @ (c - H @ x.a - ridge * x.a)) for x, c, H in
-                     ((row, C[i], G), (left, C[i][kept], G[np.ix_(kept, kept)]))]  # fmt: skip
+            left = solve_on_path(
+                G[np.ix_(kept, kept)].copy(), C[i][kept], zz[i], kappa=kappa, ridge=ridge, method="newton", **TIGHT
+            )
+            value = [
+                0.5 * (zz[i] - c @ x.a - x.a @ (c - H @ x.a - ridge * x.a))
+                for x, c, H in ((row, C[i], G), (left, C[i][kept], G[np.ix_(kept, kept)]))
+            ]
             count["rows"] += 1
             count["tight_rows"] += found.status[i] == "certified"
             count["certified"] += int(proved.sum())
@@ -109,7 +120,7 @@ def run(quick: bool) -> harness.Report:
 
     report = harness.Report()
     M, Z = network_rows(quick)
-    gram = lambda: (M.T @ M, Z.T @ M)  # noqa: E731
+    gram = lambda: (M.T @ M, Z.T @ M)
     G, C = gram()
     zz = (Z**2).sum(0)
     live = np.flatnonzero(zz > 0)
@@ -138,22 +149,50 @@ def run(quick: bool) -> harness.Report:
         count["published_wrong"] += int((published & active).sum())
         count["published_missed"] += int((~published & ~active).sum())
         ratios.append(theirs / ours)
-        lines.append([str(i), 1e3 * ours, 1e3 * theirs, ratios[-1], f"{proved.sum()}/{(~active).sum()}",
-                      str((proved & active).sum()), f"{published.sum()}", str((published & active).sum())])  # fmt: skip
-    harness.print_table(["row", "ours ms a row", "CVXPY ms", "ratio", "certified/zeros", "wrong", "published", "wrong"], lines)
+        lines.append(
+            [
+                str(i),
+                1e3 * ours,
+                1e3 * theirs,
+                ratios[-1],
+                f"{proved.sum()}/{(~active).sum()}",
+                str((proved & active).sum()),
+                f"{published.sum()}",
+                str((published & active).sum()),
+            ]
+        )
+    harness.print_table(
+        ["row", "ours ms a row", "CVXPY ms", "ratio", "certified/zeros", "wrong", "published", "wrong"], lines
+    )
     report.ratios = {"conic_dual": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}}
     n_rows = QUICK_ROWS if quick else RANDOM_ROWS
     random = safety(n_rows)
-    print(f"{random['rows']} random rows, {random['tight_rows']} with a tight ball: {random['certified']} of {random['zeros']} zeros certified, "
-          f"{random['false_coefficients']} wrong coefficients, {random['false_optima']} changed optima, {random['unsolved']} without an accurate check")  # fmt: skip
+    print(
+        f"{random['rows']} random rows, {random['tight_rows']} with a tight ball: {random['certified']} of"
+        f" {random['zeros']} zeros certified, {random['false_coefficients']} wrong coefficients,"
+        f" {random['false_optima']} changed optima, {random['unsolved']} without an accurate check"
+    )
     print(f"median ratio {report.ratios['conic_dual']['median']:.3g} (floor {FLOOR:g}, goal {GOAL:g})")
     report.check(f"median at least {FLOOR:g} times the conic dual", report.ratios["conic_dual"]["median"] >= FLOOR)
     report.check("no false elimination on the network's rows", count["certified_wrong"] == 0)
-    report.check("no false elimination on random rows", random["false_coefficients"] == 0 and random["false_optima"] == 0)
+    report.check(
+        "no false elimination on random rows", random["false_coefficients"] == 0 and random["false_optima"] == 0
+    )
     report.check("every random row checked to accuracy", random["unsolved"] == 0)
-    report.check("at least 95 % of the zeros certified", random["certified"] >= 0.95 * random["zeros"] and count["certified"] >= 0.95 * count["zeros"])
-    report.details = {"floor": FLOOR, "goal": GOAL, "goal_met": report.ratios["conic_dual"]["median"] >= GOAL, "network_rows": count | {"rows": len(lines)},
-                      "random_rows": random, "samples": N_SAMPLES, "columns": M.shape[1], "kappa": KAPPA}  # fmt: skip
+    report.check(
+        "at least 95 % of the zeros certified",
+        random["certified"] >= 0.95 * random["zeros"] and count["certified"] >= 0.95 * count["zeros"],
+    )
+    report.details = {
+        "floor": FLOOR,
+        "goal": GOAL,
+        "goal_met": report.ratios["conic_dual"]["median"] >= GOAL,
+        "network_rows": count | {"rows": len(lines)},
+        "random_rows": random,
+        "samples": N_SAMPLES,
+        "columns": M.shape[1],
+        "kappa": KAPPA,
+    }
     return report
 
 

@@ -1,16 +1,17 @@
 """Row problems of state-driven modelling beside general solvers: `python -m benchmarks.sim_rows [--quick] --json FILE`.
 
-States of 784-64-32-16-10 (no biases) on Fashion-MNIST, scaled by Theorem 2.4: 112 rows, d = 896 columns, m = 500 samples
-unless said. One thread, CPU seconds. Ours solves all rows; a peer solves a few rows of each layer, and its time is that of
-112 rows in the layers' proportions:
+States of 784-64-32-16-10 (no biases) on Fashion-MNIST, scaled by Theorem 2.4: 112 rows, d = 896 columns, m = 500
+samples unless said. One thread, CPU seconds. Ours solves all rows; a peer solves a few rows of each layer, and its time
+is that of 112 rows in the layers' proportions:
 
     cvxpy         Clarabel on the samples, as the SIM paper does with MOSEK
     scikit-learn  cyclic coordinate descent on the Gram matrix, bisection on the penalty with warm starts
     celer, skglm  working-set solvers on the samples, the same bisection
 
-All must reach the certificate: gap <= 1e-6 of the objective or 1e-9 of 1/2||z||^2, norm <= kappa (1 + 1e-9), recomputed here
-from the samples; a peer's norm may exceed kappa by 1e-6, its bisection ends there. A row that a peer cannot certify within
-its cap of seconds counts as the cap, so that its ratio is a lower bound; `certified` says how many it solved.
+All must reach the certificate: gap <= 1e-6 of the objective or 1e-9 of 1/2||z||^2, norm <= kappa (1 + 1e-9), recomputed
+here from the samples; a peer's norm may exceed kappa by 1e-6, its bisection ends there. A row that a peer cannot
+certify within its cap of seconds counts as the cap, so that its ratio is a lower bound; `certified` says how many it
+solved.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def network_rows(samples: int, epochs: int = 3) -> tuple[np.ndarray, np.ndarray,
     y = torch.as_tensor(np.asarray(data.y_train)).long()
     torch.manual_seed(0)
     sizes = (784, 64, 32, 16, 10)
-    layers = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b, bias=False), nn.ReLU())]
+    layers = [
+        layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b, bias=False), nn.ReLU())
+    ]
     network = nn.Sequential(*layers[:-1])
     optimiser, order = torch.optim.Adam(network.parameters(), lr=0.002), torch.Generator().manual_seed(0)
     for _ in range(epochs):
@@ -197,8 +200,11 @@ def run(quick: bool) -> harness.Report:
     def judge(name: str, rows, kappa: float) -> None:
         good = [certified(M, Z[:, i], rows.A[i], kappa, 1e-9) for i in range(Z.shape[1])]
         quality.append((name, all(good)))
-        supports[name] = {"least": int(rows.support.min()), "largest": int(rows.support.max()),
-                          "fallback": int((rows.status == "fista").sum())}  # fmt: skip
+        supports[name] = {
+            "least": int(rows.support.min()),
+            "largest": int(rows.support.max()),
+            "fallback": int((rows.status == "fista").sum()),
+        }
 
     def limit(name: str, values: list[float]) -> None:
         summary = {"median": statistics.median(values), "min": min(values), "max": max(values)}
@@ -234,21 +240,35 @@ def run(quick: bool) -> harness.Report:
     dense = {"kappa": 0.99, "beta": 0.05, "ball_mask": np.arange(M.shape[1]) < n}
     rows = solve_rows(G, C, zz, **dense)
     quality.append(("dense regime", _dense_certificate(M, Z, rows.A, n)))
-    supports["dense regime"] = {"least": int(rows.support.min()), "largest": int(rows.support.max()),
-                                "fallback": int((rows.status == "fista").sum())}  # fmt: skip
+    supports["dense regime"] = {
+        "least": int(rows.support.min()),
+        "largest": int(rows.support.max()),
+        "fallback": int((rows.status == "fista").sum()),
+    }
     limit("dense regime, seconds", timed(lambda: solve_rows(G, C, zz, **dense), 1 if quick else 3))
 
     many = network_rows(2000 if quick else 10_000, 1 if quick else 3)[:2]
     both = timed(lambda: solve_rows(*gram(*many), kappa=0.3), 3)
-    limit("m = 10,000, kappa .3 with the Gram product, over the product",
-          [a / b for a, b in zip(both, timed(lambda: gram(*many), 3), strict=True)])  # fmt: skip
+    limit(
+        "m = 10,000, kappa .3 with the Gram product, over the product",
+        [a / b for a, b in zip(both, timed(lambda: gram(*many), 3), strict=True)],
+    )
 
     for name, good in quality:
         report.check(f"certified: {name}", good)
-    extra, data = map(float, subprocess.run([sys.executable, "-c", _MEMORY_PROBE], capture_output=True, text=True, check=True).stdout.split())
+    extra, data = map(
+        float,
+        subprocess.run(
+            [sys.executable, "-c", _MEMORY_PROBE], capture_output=True, text=True, check=True
+        ).stdout.split(),
+    )
     report.check("m = 60,000, d = 896: under 1 GB beyond the data", extra < 1024**2)
-    report.details |= {"supports": supports, "seconds of 112 rows, kappa .3": statistics.median(single),
-                       "memory beyond the data, MiB": extra / 1024, "data, MiB": data / 1024}  # fmt: skip
+    report.details |= {
+        "supports": supports,
+        "seconds of 112 rows, kappa .3": statistics.median(single),
+        "memory beyond the data, MiB": extra / 1024,
+        "data, MiB": data / 1024,
+    }
     if not quick:
         threads = two_threads(G, C, zz, dense)
         report.ratios["two threads"] = threads
@@ -258,7 +278,9 @@ def run(quick: bool) -> harness.Report:
     return report
 
 
-def _dense_certificate(M: np.ndarray, Z: np.ndarray, A: np.ndarray, n: int, kappa: float = 0.99, beta: float = 0.05) -> bool:
+def _dense_certificate(
+    M: np.ndarray, Z: np.ndarray, A: np.ndarray, n: int, kappa: float = 0.99, beta: float = 0.05
+) -> bool:
     """Gap of the penalised problem with the ball on the first n columns, from the samples."""
     rho = Z - M @ A.T
     r, squares = np.abs(M.T @ rho), (rho**2).sum(0)
@@ -266,7 +288,9 @@ def _dense_certificate(M: np.ndarray, Z: np.ndarray, A: np.ndarray, n: int, kapp
     s = np.minimum(1.0, beta / r[n:].max(0))
     dual = s * (Z * rho).sum(0) - 0.5 * s * s * squares - kappa * np.maximum(0.0, s * r[:n].max(0) - beta)
     gap, zz = primal - np.maximum(dual, 0.0), (Z**2).sum(0)
-    return bool((((gap <= RTOL * primal) | (gap <= ATOL * 0.5 * zz)) & (np.abs(A[:, :n]).sum(1) <= kappa * (1 + 1e-9))).all())
+    return bool(
+        (((gap <= RTOL * primal) | (gap <= ATOL * 0.5 * zz)) & (np.abs(A[:, :n]).sum(1) <= kappa * (1 + 1e-9))).all()
+    )
 
 
 def two_threads(G: np.ndarray, C: np.ndarray, zz: np.ndarray, arguments: dict) -> dict[str, float]:

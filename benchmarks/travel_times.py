@@ -4,7 +4,8 @@ One thread, CPU seconds, kernels compiled before.
 
     build      695 depths x 721 distances; TauPy calls node by node (a sample of nodes, scaled up), and obspy's phases
                p, P, Pdiff computed once for each depth without any interpolation (a sample of depths, scaled up)
-    lookup     time and both slopes of random points; scipy's RectBivariateSpline and RegularGridInterpolator on the same
+    lookup     time and both slopes of random points; scipy's RectBivariateSpline and RegularGridInterpolator on the
+    same
                nodes give the time alone, TauPy answers a sample of the points
     errors     against TauPy at random nodes and at random points, for ours and for scipy's interpolations of our nodes;
                against chords within the crust's upper layer
@@ -127,7 +128,9 @@ def run(quick: bool) -> harness.Report:
     splines = {
         "RectBivariateSpline, linear": RectBivariateSpline(*cells, table.times, kx=1, ky=1).ev,
         "RectBivariateSpline, cubic": RectBivariateSpline(*cells, table.times, kx=3, ky=3).ev,
-        "RegularGridInterpolator, linear": lambda z, x, f=RegularGridInterpolator(cells, table.times): f(np.stack([z, x], axis=-1)),
+        "RegularGridInterpolator, linear": lambda z, x, f=RegularGridInterpolator(cells, table.times): f(
+            np.stack([z, x], axis=-1)
+        ),
     }
     n = 100_000 if quick else 1_000_000
     z, x = rng.uniform(0, 694, n), rng.uniform(0, 90, n)
@@ -179,7 +182,12 @@ def run(quick: bool) -> harness.Report:
     table_rows = [[name, *np.percentile(value, (50, 99)), value.max()] for name, value in errors.items()]
     harness.print_table(["error against TauPy, s", "median", "p99", "max"], table_rows)
     report.details["errors_s"] = {name: {"median": a, "p99": b, "max": float(c)} for name, a, b, c in table_rows}
-    report.details["samples"] = {"taupy calls": n_calls, "lookups": n, "events": len(lat), "surfaces": int(len(table.arrays[3]))}
+    report.details["samples"] = {
+        "taupy calls": n_calls,
+        "lookups": n,
+        "events": len(lat),
+        "surfaces": int(len(table.arrays[3])),
+    }
     return report
 
 

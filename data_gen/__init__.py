@@ -30,7 +30,8 @@ __all__ = sorted(_HOME)
 
 
 class _Package(ModuleType):
-    """`newsgroups`, `spiky` and others are functions and modules; an import of the module would put it in the function's place."""
+    """`newsgroups`, `spiky` and others are functions and modules; an import of the module would put it in the
+    function's place."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

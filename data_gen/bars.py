@@ -1,16 +1,18 @@
 """Real minute bars from a user's file: read, checked, reported on, and never repaired without being told to.
 
-Every irregularity is counted in a `BarsReport`. Those that cost nothing but coverage (minutes without a bar, bars outside the session) are
-reported; the others are errors unless `accept` names them, which says in the caller's code what was done to the data:
+Every irregularity is counted in a `BarsReport`. Those that cost nothing but coverage (minutes without a bar, bars
+outside the session) are reported; the others are errors unless `accept` names them, which says in the caller's code
+what was done to the data:
 
     "out_of_order"   the bars are sorted
     "duplicates"     equal bars of one minute are merged; unequal ones are always an error
     "non_positive"   bars with a price that is not positive and finite, or a negative volume, are left out
     "inconsistent"   bars whose open, close or VWAP lies outside low..high, or whose low is above high, are left out
 
-Times that do not fit the exchange's sessions are an error that names the shift which would make them fit and the first session that it is
-wrong for: a wrong time zone, or bars stamped at their end, moves the opening, and with it every window, silently. A file of several stocks
-is an error as well.
+Times that do not fit the exchange's sessions are an error that names the shift which would make them fit and the first
+session that it is
+wrong for: a wrong time zone, or bars stamped at their end, moves the opening, and with it every window, silently. A
+file of several stocks is an error as well.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 SYMBOLS = ("symbol", "ticker", "sym", "s", "instrument", "security", "isin", "cusip", "figi", "ric", "permno")
 # Share of a session's volume that must lie better at another time before the time zone is called wrong.
 CLEARLY = 0.02
-# Least volume a minute, relative to the session's, of minutes that a shift would bring into it: extended hours have far less.
+# Least volume a minute, relative to the session's, of minutes that a shift would bring into it: extended hours have far
+# less.
 SESSION_LIKE = 0.25
 # Least ratio of the volume of the opening minute to that of the minute before.
 JUMP = 5.0
@@ -105,14 +108,19 @@ class BarsError(ValueError):
 
 
 def read_bars(
-    path: str | os.PathLike, *, time_zone: str | None = None, columns: Mapping[str, str] | None = None, accept: Collection[str] = ()
+    path: str | os.PathLike,
+    *,
+    time_zone: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    accept: Collection[str] = (),
 ) -> tuple[MinuteBars, BarsReport]:
     """Read minute bars from a CSV or Parquet file.
 
     Args:
         path: .csv, .csv.gz or .parquet; one row a minute, the time at the start of the minute.
             A column of symbols, where there is one, must hold a single stock.
-        time_zone: of times without an offset, such as "America/New_York" or "UTC"; numbers are Unix times (UTC) in s, ms, us or ns.
+        time_zone: of times without an offset, such as "America/New_York" or "UTC"; numbers are Unix times (UTC) in s,
+            ms, us or ns.
         columns: field -> column name, for those that no alias finds.
         accept: irregularities to deal with as the module says.
 
@@ -170,7 +178,12 @@ def check_bars(
         raise BarsError(f"{source}: row {row} is of the future, {time[row]}Z: are unit and time zone right?")
 
     try:  # New York's date of the first bar by winter time and of the last one by summer time
-        calendar = sessions(*(str((t + np.timedelta64(h, "h")).astype("datetime64[D]")) for t, h in ((time.min(), -5), (time.max(), -4))))
+        calendar = sessions(
+            *(
+                str((t + np.timedelta64(h, "h")).astype("datetime64[D]"))
+                for t, h in ((time.min(), -5), (time.max(), -4))
+            )
+        )
     except ValueError as error:
         raise BarsError(f"{source}: times from {time.min()} to {time.max()}: {error}") from None
     if not len(calendar.dates):
@@ -212,24 +225,41 @@ def check_bars(
     kept = Sessions(calendar.dates[span], calendar.minutes[span])
     empty = np.setdiff1d(np.arange(first_day, last_day + 1), day[keep])
     examples = {
-        kind: [f"row {row} at {time[row]}Z {_prices(stacked[:, row])}" for row in places[:3]] for kind, places in found.items() if len(places)
+        kind: [f"row {row} at {time[row]}Z {_prices(stacked[:, row])}" for row in places[:3]]
+        for kind, places in found.items()
+        if len(places)
     }
     report = BarsReport(
-        source, columns, n, len(keep), int((~inside).sum()), int(kept.minutes.sum()) - len(keep),
-        len(kept.dates), [str(calendar.dates[d]) for d in empty], examples=examples,
+        source,
+        columns,
+        n,
+        len(keep),
+        int((~inside).sum()),
+        int(kept.minutes.sum()) - len(keep),
+        len(kept.dates),
+        [str(calendar.dates[d]) for d in empty],
+        examples=examples,
         **{kind: len(found[kind]) for kind in ACCEPTABLE},
-    )  # fmt: skip
+    )
     if unequal.any():
         row = int(rows[np.argmax(unequal)])
-        raise BarsError(f"{source}: two different bars of one minute, row {row} at {time[row]}Z; choose one before reading\n{report}", report)
+        raise BarsError(
+            f"{source}: two different bars of one minute, row {row} at {time[row]}Z; choose one before"
+            f" reading\n{report}",
+            report,
+        )
     refused = [kind for kind in ACCEPTABLE if len(found[kind]) and kind not in accept]
     if refused:
         raise BarsError(f"{source}: {', '.join(refused)}; accept={refused!r} reads the rest\n{report}", report)
     bars = MinuteBars(
-        kept, day[keep] - first_day, within[keep],
-        *(values[name][keep] for name in PRICES), np.nan_to_num(values["volume"][keep]), np.ones(len(keep), bool),
+        kept,
+        day[keep] - first_day,
+        within[keep],
+        *(values[name][keep] for name in PRICES),
+        np.nan_to_num(values["volume"][keep]),
+        np.ones(len(keep), bool),
         {"name": source},
-    )  # fmt: skip
+    )
     return bars, report
 
 
@@ -250,7 +280,10 @@ def _completed(values: dict[str, np.ndarray], columns: dict[str, str]) -> dict[s
         columns["vwap"] = "(high + low + close) / 3"
     for name in ("close", "open", "high", "low"):
         if name not in values:
-            values[name], columns[name] = values["vwap" if name != "open" else "close"], "vwap" if name != "open" else "close"
+            values[name], columns[name] = (
+                values["vwap" if name != "open" else "close"],
+                "vwap" if name != "open" else "close",
+            )
     if "volume" not in values:
         values["volume"], columns["volume"] = np.full(len(values["vwap"]), np.nan), "(none)"
     return values
@@ -278,7 +311,7 @@ def _check_zone(source: str, time: np.ndarray, calendar, weight: np.ndarray) -> 
     width = 3 * DAY
     volume = np.bincount(
         day[near] * width + offset[near] + DAY, weight[near], minlength=len(calendar.dates) * width
-    ).reshape(-1, width)  # fmt: skip
+    ).reshape(-1, width)
     week = (calendar.dates.astype("datetime64[D]").astype(np.int64) + 3) // 7  # the epoch was a Thursday
     _check_minutes(source, calendar, volume, week)
     _check_half_hours(source, calendar, volume, week)
@@ -294,8 +327,8 @@ def _check_half_hours(source: str, calendar, volume: np.ndarray, week: np.ndarra
     """Refuse when another half hour puts clearly more of the volume into two sessions of a week, or into all there are.
 
     The minutes that the shift brings in must trade like a session's: otherwise a session that merely begins late would
-    be called shifted for the sake of its extended hours. A single session is enough where its first and its last bar are
-    both off by the shift.
+    be called shifted for the sake of its extended hours. A single session is enough where its first and its last bar
+    are both off by the shift.
     """
     total = volume.sum(axis=1)
     judged = np.flatnonzero(total > 0)
@@ -309,9 +342,10 @@ def _check_half_hours(source: str, calendar, volume: np.ndarray, week: np.ndarra
     best = (shares >= shares.max(axis=1, keepdims=True) - 1e-9).argmax(axis=1)
     suspects = np.flatnonzero(shares[np.arange(len(judged)), best] > shares[:, 0] + CLEARLY)
     votes = [
-        k for k in suspects
+        k
+        for k in suspects
         if _trades_like_a_session(volume[judged[k]], calendar.minutes[judged[k]], ZONE_SHIFTS[best[k]], total[judged])
-    ]  # fmt: skip
+    ]
     if not votes:
         return
     votes = np.array(votes)
@@ -352,8 +386,8 @@ def _trades_like_a_session(volume: np.ndarray, length: int, shift: int, totals: 
 def _check_minutes(source: str, calendar, volume: np.ndarray, week: np.ndarray) -> None:
     """Refuse when most sessions of a week begin and end equally late or early, or open a minute beside the opening.
 
-    Without extended hours the first and the last bar tell. With them the opening does: its minute trades many times what
-    the one before does.
+    Without extended hours the first and the last bar tell. With them the opening does: its minute trades many times
+    what the one before does.
     Absent bars can look alike in one or two sessions, so that these count only when they are nearly whole.
     """
     length = calendar.minutes
@@ -382,9 +416,9 @@ def _check_minutes(source: str, calendar, volume: np.ndarray, week: np.ndarray) 
         if k and 4 * len(votes) >= 3 * chosen.sum() and enough:
             hint = "stamped at their end" if k == 1 else "delayed" if k > 0 else "early"
             raise BarsError(
-                f"{source}: {len(votes)} of the {chosen.sum()} sessions of a week, from {calendar.dates[votes[0]]}, begin and end "
-                f"{abs(k)} min {'after' if k > 0 else 'before'} 09:30 and the close, New York time; {_shift(-k)} would fit: "
-                f"are the bars {hint}? Each needs the time at which it starts"
+                f"{source}: {len(votes)} of the {chosen.sum()} sessions of a week, from {calendar.dates[votes[0]]},"
+                f" begin and end {abs(k)} min {'after' if k > 0 else 'before'} 09:30 and the close, New York time;"
+                f" {_shift(-k)} would fit: are the bars {hint}? Each needs the time at which it starts"
             )
 
 
@@ -408,10 +442,16 @@ def _frame(path: Path):
         if path.name.endswith((".csv", ".csv.gz")):
             return pandas.read_csv(path)
     except ImportError as error:
-        raise ImportError(f"{path.name}: Parquet needs pyarrow (pip install pyarrow); or write the bars as CSV") from error
+        raise ImportError(
+            f"{path.name}: Parquet needs pyarrow (pip install pyarrow); or write the bars as CSV"
+        ) from error
     except pandas.errors.EmptyDataError as error:
         raise BarsError(f"{path.name}: the file is empty") from error
-    except (ValueError, EOFError, gzip.BadGzipFile) as error:  # rows of different lengths, an encoding, a file cut short
+    except (
+        ValueError,
+        EOFError,
+        gzip.BadGzipFile,
+    ) as error:  # rows of different lengths, an encoding, a file cut short
         raise BarsError(f"{path.name}: cannot be read: {error}") from error
     raise BarsError(f"{path.name}: neither .csv, .csv.gz nor .parquet")
 
@@ -440,7 +480,10 @@ def _numbers(source: str, column) -> np.ndarray:
     bad = (numbers.isna() & column.notna()).to_numpy()
     if bad.any():
         row = int(bad.argmax())
-        raise BarsError(f"{source}: row {row}, column {column.name!r}: {column.iloc[row]!r} is not a number ({int(bad.sum())} such rows)")
+        raise BarsError(
+            f"{source}: row {row}, column {column.name!r}: {column.iloc[row]!r} is not a number ({int(bad.sum())} such"
+            " rows)"
+        )
     return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -449,7 +492,9 @@ def _plain(column: str) -> str:
 
 
 def _columns(source: str, present: list[str], given: Mapping[str, str]) -> dict[str, str]:
-    unknown = [name for name in given if name not in ALIASES] + [column for column in given.values() if column not in present]
+    unknown = [name for name in given if name not in ALIASES] + [
+        column for column in given.values() if column not in present
+    ]
     if unknown:
         raise BarsError(f"{source}: columns: {', '.join(unknown)} unknown; the file has {', '.join(present)}")
     names = dict(given)
@@ -458,11 +503,15 @@ def _columns(source: str, present: list[str], given: Mapping[str, str]) -> dict[
             continue
         matches = [column for column in present if _plain(column) in aliases]
         if len(matches) > 1:
-            raise BarsError(f"{source}: {' and '.join(matches)} could both be {name}; say which with columns={{{name!r}: ...}}")
+            raise BarsError(
+                f"{source}: {' and '.join(matches)} could both be {name}; say which with columns={{{name!r}: ...}}"
+            )
         if matches:
             names[name] = matches[0]
     if "time" not in names:
-        raise BarsError(f"{source}: no column of times among {', '.join(present)}; say which with columns={{'time': ...}}")
+        raise BarsError(
+            f"{source}: no column of times among {', '.join(present)}; say which with columns={{'time': ...}}"
+        )
     return names
 
 
@@ -473,7 +522,9 @@ def _times(source: str, column, time_zone: str | None) -> np.ndarray:
         values = column.to_numpy(dtype=np.float64)
         if not np.isfinite(values).all():
             raise BarsError(f"{source}: row {int(np.argmax(~np.isfinite(values)))} has no time")
-        unit = next(u for u, least in (("ns", 1e17), ("us", 1e14), ("ms", 1e11), ("s", -np.inf)) if np.median(values) >= least)
+        unit = next(
+            u for u, least in (("ns", 1e17), ("us", 1e14), ("ms", 1e11), ("s", -np.inf)) if np.median(values) >= least
+        )
         return column.to_numpy().astype("int64").astype(f"datetime64[{unit}]")
     try:
         text = column if pandas.api.types.is_datetime64_any_dtype(column) else pandas.to_datetime(column)
@@ -488,7 +539,9 @@ def _times(source: str, column, time_zone: str | None) -> np.ndarray:
     if aware:
         return text.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
     if time_zone is None:
-        raise BarsError(f"{source}: times such as {column.iloc[0]!r} have no offset: say time_zone='America/New_York' or 'UTC'")
+        raise BarsError(
+            f"{source}: times such as {column.iloc[0]!r} have no offset: say time_zone='America/New_York' or 'UTC'"
+        )
     try:
         zone = ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
@@ -498,7 +551,7 @@ def _times(source: str, column, time_zone: str | None) -> np.ndarray:
     if unclear.any():
         row = int(unclear.argmax())
         raise BarsError(
-            f"{source}: row {row}: {text.iloc[row]} is ambiguous or does not exist in {time_zone}, where clocks change then "
-            f"({int(unclear.sum())} such rows): give times in UTC or with their offsets, or leave these rows out"
+            f"{source}: row {row}: {text.iloc[row]} is ambiguous or does not exist in {time_zone}, where clocks change"
+            f" then ({int(unclear.sum())} such rows): give times in UTC or with their offsets, or leave these rows out"
         )
     return utc.to_numpy()

@@ -1,10 +1,13 @@
-"""CIFAR-10, whole or as the 12,000 lossless images that some machines have, and the published weights of a ResNet-20 on it.
+"""CIFAR-10, whole or as the 12,000 lossless images that some machines have, and the published weights of a ResNet-20 on
+it.
 
-Sources of the images, in this order: the folder named by IMPLICIT_DATA, the cache, the official home (https, into the cache; IMPLICIT_OFFLINE=1
-forbids it). The archive of Krizhevsky (50,000 + 10,000) is preferred to the subset (10,000 + 2,000, both even over the classes); `meta` says which
-it is, and results on the two are not the same. The archive holds pickles: it is opened only when its SHA-256 is the known one.
+Sources of the images, in this order: the folder named by IMPLICIT_DATA, the cache, the official home (https, into the
+cache; IMPLICIT_OFFLINE=1 forbids it). The archive of Krizhevsky (50,000 + 10,000) is preferred to the subset (10,000 +
+2,000, both even over the classes); `meta` says which it is, and results on the two are not the same. The archive holds
+pickles: it is opened only when its SHA-256 is the known one.
 
-Source: Krizhevsky (2009), Learning multiple layers of features from tiny images; Idelbayev (2018), pytorch_resnet_cifar10, for the weights.
+Source: Krizhevsky (2009), Learning multiple layers of features from tiny images; Idelbayev (2018),
+pytorch_resnet_cifar10, for the weights.
 """
 
 from __future__ import annotations
@@ -46,17 +49,20 @@ SHAPE = (3, 32, 32)
 UNREADABLE = (*READ_ERRORS, pickle.UnpicklingError, tarfile.TarError, AttributeError, TypeError)
 
 
-def cifar10(seed: int = 0, n_train: int | None = None, n_test: int | None = None, *, subset: bool | None = None) -> Dataset:
+def cifar10(
+    seed: int = 0, n_train: int | None = None, n_test: int | None = None, *, subset: bool | None = None
+) -> Dataset:
     """CIFAR-10: colour images, 32 x 32, ten classes.
 
     Args:
         seed: of the choice of samples; unused when both sizes are None.
-        n_train, n_test: samples kept, drawn without replacement and evenly likely; None keeps all in the original order.
+        n_train, n_test: samples kept, drawn without replacement and evenly likely; None keeps all in the original
+            order.
         subset: True for the 12,000 images, False for the whole set, None for the whole one where it is to be had.
 
     Returns:
-        Dataset with u (N, 3072) float32 in [0, 1], a colour plane after the other, y (N,) int64, and one test set, key 0. meta: name
-        ("cifar10" or "cifar10_12k"), sha256, licence, source, classes, image_shape.
+        Dataset with u (N, 3072) float32 in [0, 1], a colour plane after the other, y (N,) int64, and one test set, key
+        0. meta: name ("cifar10" or "cifar10_12k"), sha256, licence, source, classes, image_shape.
 
     Raises:
         DatasetUnavailable: no source has it; the message lists what was tried.
@@ -80,7 +86,8 @@ def cifar10(seed: int = 0, n_train: int | None = None, n_test: int | None = None
 
 
 def resnet20_weights() -> tuple[dict[str, np.ndarray], str]:
-    """The 97 float32 tensors of a trained CIFAR-10 ResNet-20 (option A shortcuts), by their names there, and the source that gave them.
+    """The 97 float32 tensors of a trained CIFAR-10 ResNet-20 (option A shortcuts), by their names there, and the source
+    that gave them.
 
     Raises:
         DatasetUnavailable: no source has them.
@@ -99,7 +106,10 @@ def fingerprint(subset: bool | None = None) -> str:
 
 
 def _images(subset: bool | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    candidates: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {ARCHIVE: _images_of_archive, SUBSET: _images_of_subset}
+    candidates: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
+        ARCHIVE: _images_of_archive,
+        SUBSET: _images_of_subset,
+    }
     names = tuple(name for name, wanted in ((ARCHIVE, subset is not True), (SUBSET, subset is not False)) if wanted)
     arrays, source = _resolve("cifar10", candidates, ARCHIVE if ARCHIVE in names else None, names)
     whole = len(arrays["y_train"]) == 50_000
@@ -173,7 +183,9 @@ def _images_of_archive(path: Path) -> dict[str, np.ndarray]:
             split = {"d": "train", "t": "test"}.get(Path(member).name[:1]) if "_batch" in member else None
             if split:
                 found = pickle.load(archive.extractfile(member), encoding="latin1")
-                batches[split].append((found["data"].reshape(-1, *SHAPE).transpose(0, 2, 3, 1), np.asarray(found["labels"], np.uint8)))
+                batches[split].append(
+                    (found["data"].reshape(-1, *SHAPE).transpose(0, 2, 3, 1), np.asarray(found["labels"], np.uint8))
+                )
     out = {}
     for split, parts in batches.items():
         out[f"x_{split}"], out[f"y_{split}"] = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -198,7 +210,9 @@ def _weights_of_checkpoint(path: Path) -> dict[str, np.ndarray]:
     import torch
 
     state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    found = {name.removeprefix("module."): t.numpy() for name, t in state.items() if not name.endswith("num_batches_tracked")}
+    found = {
+        name.removeprefix("module."): t.numpy() for name, t in state.items() if not name.endswith("num_batches_tracked")
+    }
     return _verified(found)
 
 

@@ -1,14 +1,16 @@
-"""Earthquakes as stations see them in the Ak135 Earth: synthetic events on a global mesh, stations, arrival times, bands.
+"""Earthquakes as stations see them in the Ak135 Earth: synthetic events on a global mesh, stations, arrival times,
+bands.
 
-Sources: one in each 5-degree cell of the globe, uniform within its cell (the perturbation is half a cell at most, so that no
-source leaves its cell, its band or the globe and nothing needs to be clipped at the poles), at each of 695 depths. The half
-from 90 E over 180 to 90 W has 1,296 cells, 900,720 events; a pair of bands, (90-10k, 100-10k) and (-100+10k, -90+10k)
-degrees east, has 144. Stations: at a distance of the travel-time table, 0.25 to 90 degrees, each as likely as another, in
-a random direction. The first station is the anchor: stations are drawn alike, so a random one of them is the first.
+Sources: one in each 5-degree cell of the globe, uniform within its cell (the perturbation is half a cell at most, so
+that no source leaves its cell, its band or the globe and nothing needs to be clipped at the poles), at each of 695
+depths. The half from 90 E over 180 to 90 W has 1,296 cells, 900,720 events; a pair of bands, (90-10k, 100-10k) and
+(-100+10k, -90+10k) degrees east, has 144. Stations: at a distance of the travel-time table, 0.25 to 90 degrees, each as
+likely as another, in a random direction. The first station is the anchor: stations are drawn alike, so a random one of
+them is the first.
 
-The papers leave open how many samples of a band are tested ("20,016", which is 20 % of 144 x 695), whether one epicentre
-may have depths in training and in test (yes, when samples are split at random, as 80 % of 900,720 says; `split` has the
-control), the scales (see `implicit_models.seismology.encoding`) and the noise (none).
+The papers leave open how many samples of a band are tested ("20,016", which is 20 % of 144 x 695), whether one
+epicentre may have depths in training and in test (yes, when samples are split at random, as 80 % of 900,720 says;
+`split` has the control), the scales (see `implicit_models.seismology.encoding`) and the noise (none).
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class Samples:
         for first in range(0, len(self), CHUNK):
             part = slice(first, first + CHUNK)
             delay = self.arrival_s[part] - self.arrival_s[part, :1]
-            U[part] = encoding.encode(self.station_lat[part], self.station_lon[part], 0.0, delay, self.back_azimuth[part])
+            U[part] = encoding.encode(
+                self.station_lat[part], self.station_lon[part], 0.0, delay, self.back_azimuth[part]
+            )
             Y[part] = encoding.labels(
                 self.lat[part], self.lon[part], self.depth_km[part], self.anchor_time_s[part], self.anchor_lon[part]
             )
@@ -114,26 +118,33 @@ def make_samples(
         noise_s: standard deviation of picks.
         noise_deg: standard deviation of back-azimuths.
         table: of travel times; the default one when None.
-        seed: with name and values it fixes the random numbers. The first samples are the same however many follow, and the
-            stations are the same with and without noise.
+        seed: with name and values it fixes the random numbers. The first samples are the same however many follow, and
+            the stations are the same with and without noise.
 
     Returns:
         Samples; longitudes in [-180, 180).
 
     Raises:
-        ValueError: arrays of several lengths, a depth that the table lacks, distances without a P wave, a negative noise.
+        ValueError: arrays of several lengths, a depth that the table lacks, distances without a P wave, a negative
+            noise.
         TypeError: an argument that is no number.
     """
-    _check_options(n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg)
+    _check_options(
+        n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg
+    )
     table = build_p_table() if table is None else table
     lat, lon, depth_km = (_array(name, value) for name, value in (("lat", lat), ("lon", lon), ("depth_km", depth_km)))
     if lat.ndim != 1 or lat.shape != lon.shape or lat.shape != depth_km.shape:
-        raise ValueError(f"lat, lon and depth_km must be vectors of one length, got {lat.shape}, {lon.shape}, {depth_km.shape}")
+        raise ValueError(
+            f"lat, lon and depth_km must be vectors of one length, got {lat.shape}, {lon.shape}, {depth_km.shape}"
+        )
     rows = _rows(table, depth_km)
     low, high = _columns(table, min_dist_deg, max_dist_deg)
     where, noise = stream(seed, f"{name} stations", *values), stream(seed, f"{name} noise", *values)
     shape = (len(lat), n_stations)
-    found = {field: np.empty(shape) for field in ("station_lat", "station_lon", "dist_deg", "travel_time_s", "back_azimuth")}
+    found = {
+        field: np.empty(shape) for field in ("station_lat", "station_lon", "dist_deg", "travel_time_s", "back_azimuth")
+    }
     arrival = np.empty(shape) if noise_s else found["travel_time_s"]
     for first in range(0, len(lat), CHUNK):
         part = slice(first, min(first + CHUNK, len(lat)))
@@ -168,7 +179,8 @@ def earthquake(
     n_test: int | None = None,
     seed: int,
 ) -> Dataset:
-    """The location task: u what stations record, y the event's longitude, latitude, depth and travel time to the anchor.
+    """The location task: u what stations record, y the event's longitude, latitude, depth and travel time to the
+    anchor.
 
     Args:
         n_stations: 5, or 45 for feature elimination.
@@ -184,22 +196,31 @@ def earthquake(
         seed: of all draws.
 
     Returns:
-        Dataset with u (N, 6 S) and y (N, 4) float32; test 0 is in distribution, k the pair of bands. meta: "encoding" (plain
-        values for `Encoding.from_dict`), "samples" {"train", 0, k: Samples} with all physical quantities.
+        Dataset with u (N, 6 S) and y (N, 4) float32; test 0 is in distribution, k the pair of bands. meta: "encoding"
+        (plain values for `Encoding.from_dict`), "samples" {"train", 0, k: Samples} with all physical quantities.
 
     Raises:
-        ValueError: an option outside its domain, a step that does not divide the bands, more samples than there are, two depths that are
-            one row of the travel-time table.
+        ValueError: an option outside its domain, a step that does not divide the bands, more samples than there are,
+            two depths that are one row of the travel-time table.
         TypeError: an argument of another kind, which is named.
 
-    Source: Ganesh (2023), section 4.2 and Table 1; Decugis et al. (2024), A.4 and Table 3; Tsai thesis (2024), section 5.3.
+    Source: Ganesh (2023), section 4.2 and Table 1; Decugis et al. (2024), A.4 and Table 3; Tsai thesis (2024), section
+    5.3.
     """
-    _check_options(n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg)
-    known = {"split": (split, ("sample", "epicentre")), "layout": (layout, tuple(FEATURES)), "longitude": (longitude, ("absolute", "anchor"))}
+    _check_options(
+        n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg
+    )
+    known = {
+        "split": (split, ("sample", "epicentre")),
+        "layout": (layout, tuple(FEATURES)),
+        "longitude": (longitude, ("absolute", "anchor")),
+    }
     for name, (value, values) in known.items():
         if not isinstance(value, str) or value not in values:
             raise ValueError(f"{name} must be {' or '.join(map(repr, values))}, got {value!r}")
-    if not isinstance(bands, (Sequence, np.ndarray)):  # what can be read once only would be empty when the bands are drawn
+    if not isinstance(
+        bands, (Sequence, np.ndarray)
+    ):  # what can be read once only would be empty when the bands are drawn
         raise TypeError(f"bands must be a list of 1 to 9, got {bands!r}")
     for k in bands:
         if k not in range(1, 10):
@@ -229,9 +250,17 @@ def earthquake(
         samples[k] = record(_divide(cells, len(depth), split, stream(seed, "split", k))[1], n_test, "test", k)
     encoded = {key: part.encode(encoding) for key, part in samples.items()}
     meta = {
-        "name": "earthquake", "seed": seed, "encoding": encoding.to_dict(), "samples": samples, "split": split,
-        "step_deg": step_deg, "depths_km": depth, "n_stations": n_stations, "model": table.model, **stations,
-    }  # fmt: skip
+        "name": "earthquake",
+        "seed": seed,
+        "encoding": encoding.to_dict(),
+        "samples": samples,
+        "split": split,
+        "step_deg": step_deg,
+        "depths_km": depth,
+        "n_stations": n_stations,
+        "model": table.model,
+        **stations,
+    }
     return Dataset(*encoded.pop("train"), encoded, meta)
 
 
@@ -247,7 +276,9 @@ def mesh(step_deg: float = 5.0, *, seed: int) -> tuple[Float[np.ndarray, " M"], 
     """
     _check_numbers(step_deg=step_deg)
     parts = 10 / step_deg if step_deg > 0 else 0.0
-    if not 1 - 1e-9 <= parts < np.inf or abs(parts - round(parts)) > 1e-9:  # a huge step would divide 10 degrees into no cell
+    if (
+        not 1 - 1e-9 <= parts < np.inf or abs(parts - round(parts)) > 1e-9
+    ):  # a huge step would divide 10 degrees into no cell
         raise ValueError(f"step_deg must divide 10 degrees, the width of a band, got {step_deg}")
     rows, columns = round(180 / step_deg), round(360 / step_deg)
     inside = np.clip(stream(seed, "mesh").random((2, rows, columns)), 2**-30, 1)  # an edge belongs to neither neighbour
@@ -293,8 +324,8 @@ def _rows(table: PTable, depth_km: np.ndarray) -> np.ndarray:
     wrong = np.flatnonzero(~((np.abs(rows - whole) < 1e-6) & (whole >= 0) & (whole < len(table.depths_km))))
     if wrong.size:
         raise ValueError(
-            f"depth_km must be one of the table's, {table.depths_km[0]:g} to {table.depths_km[-1]:g} in steps of {step:g} km, "
-            f"got {depth_km[wrong[0]]:g} at index {wrong[0]}"
+            f"depth_km must be one of the table's, {table.depths_km[0]:g} to {table.depths_km[-1]:g} in steps of"
+            f" {step:g} km, got {depth_km[wrong[0]]:g} at index {wrong[0]}"
         )
     return whole.astype(np.int64)
 
@@ -305,7 +336,9 @@ def _columns(table: PTable, min_dist_deg: float, max_dist_deg: float) -> tuple[i
         raise ValueError(f"distances need 0 < min_dist_deg <= max_dist_deg, got {min_dist_deg} and {max_dist_deg}")
     end = float(table.p_end_deg.min())
     if max_dist_deg > end:
-        raise ValueError(f"max_dist_deg = {max_dist_deg} is in the core's shadow: P ends at {end:.2f} degrees for deep events")
+        raise ValueError(
+            f"max_dist_deg = {max_dist_deg} is in the core's shadow: P ends at {end:.2f} degrees for deep events"
+        )
     inside = np.flatnonzero((table.dist_deg >= min_dist_deg - 1e-9) & (table.dist_deg <= max_dist_deg + 1e-9))
     if not inside.size:
         raise ValueError(f"no distance of the table lies in {min_dist_deg} to {max_dist_deg} degrees")
@@ -313,7 +346,8 @@ def _columns(table: PTable, min_dist_deg: float, max_dist_deg: float) -> tuple[i
 
 
 def _check_options(n_stations: int, *, min_dist_deg: float, max_dist_deg: float, **noises: float) -> None:
-    """Refuse stations, distances and noises by name; distances that are numbers are held against the table by `_columns`."""
+    """Refuse stations, distances and noises by name; distances that are numbers are held against the table by
+    `_columns`."""
     check_sizes(1, n_stations=n_stations)
     _check_numbers(min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, **noises)
     for name, value in noises.items():

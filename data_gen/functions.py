@@ -220,7 +220,7 @@ def _weights(positions: np.ndarray, dim: int, terms: Terms, sign: float) -> Floa
         np.put_along_axis(weights, positions[:, 1] - 1, sign, axis=1)
         return weights
     entry = np.arange(1, dim + 1)
-    i, j, k, l = (positions[:, column, None] for column in range(4))  # noqa: E741  (the papers' letters)
+    i, j, k, l = (positions[:, column, None] for column in range(4))
     return ((entry >= i) & (entry <= j)) + sign * ((entry >= k) & (entry <= l))
 
 

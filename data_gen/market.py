@@ -1,18 +1,22 @@
 """A synthetic market of minute bars, 2015-2021, with the volatility of a stock that jumped in January 2021.
 
-Minute bars of those years cannot be had freely. This market stands in for them: regimes and price levels of `market_regimes`,
+Minute bars of those years cannot be had freely. This market stands in for them: regimes and price levels of
+`market_regimes`,
 
     log sigma = regime + slow and fast daily AR(1) + intraday Ornstein-Uhlenbeck + white, times a U-shaped profile,
     minute returns Student-t with rare jumps, overnight returns Student-t,
 
-and a log price that is a Brownian bridge, in the time of accumulated variance, from landmark to landmark. Up to eight sub-trades a
-minute, at bid or ask and on the tick, give open, high, low, close, volume and VWAP; a minute without trade carries the last price.
+and a log price that is a Brownian bridge, in the time of accumulated variance, from landmark to landmark. Up to eight
+sub-trades a minute, at bid or ask and on the tick, give open, high, low, close, volume and VWAP; a minute without trade
+carries the last price.
 
-Weak spots: volatility does not react to the sign of returns; no order flow, no splits, no halts of trading, though the real stock was
-halted on several days of 2021; sub-penny trades are absent; in 2015-16 the real minutes are not known, so their share of empty ones is
-a guess from the daily volume; the landmarks tie every path to one history, so seeds differ less than markets would.
+Weak spots: volatility does not react to the sign of returns; no order flow, no splits, no halts of trading, though the
+real stock was halted on several days of 2021; sub-penny trades are absent; in 2015-16 the real minutes are not known,
+so their share of empty ones is a guess from the daily volume; the landmarks tie every path to one history, so seeds
+differ less than markets would.
 
-Source: profiles and persistence are fitted by eye to the facts of `stylised_facts`; Andersen and Bollerslev (1997) for the U shape.
+Source: profiles and persistence are fitted by eye to the facts of `stylised_facts`; Andersen and Bollerslev (1997) for
+the U shape.
 """
 
 from __future__ import annotations
@@ -88,7 +92,8 @@ def _profile(shape, calendar: Sessions) -> Float[np.ndarray, " N"]:
 
 
 def _volatility(calendar: Sessions, deviation, parameters: MarketParameters, seed: int):
-    """Daily part of log sigma, whole deviation of log sigma from its regime, and sigma with E sigma^2 = regime variance."""
+    """Daily part of log sigma, whole deviation of log sigma from its regime, and sigma with E sigma^2 = regime
+    variance."""
     n_days, n = len(calendar.dates), int(calendar.minutes.sum())
     slow = autoregression(stream(seed, "market slow"), n_days, parameters.slow_phi, parameters.slow_sd)
     fast = autoregression(stream(seed, "market fast"), n_days, parameters.fast_phi, parameters.fast_sd)
@@ -105,13 +110,18 @@ def _volatility(calendar: Sessions, deviation, parameters: MarketParameters, see
 
 
 def _log_price(calendar: Sessions, deviation, night_share, daily, sigma, parameters: MarketParameters, seed: int):
-    """Log price at the start and at the end of every minute; nights lie between a session's end and the next one's start."""
+    """Log price at the start and at the end of every minute; nights lie between a session's end and the next one's
+    start."""
     n, first, day = len(sigma), calendar.first, calendar.day
     rng = stream(seed, "market returns")
     returns = sigma * rng.standard_t(parameters.degrees, n) * np.sqrt(1 - 2 / parameters.degrees)
     returns = np.where(rng.random(n) < parameters.jumps_per_day / FULL, parameters.jump_size * returns, returns)
 
-    night_sd = deviation * np.sqrt(night_share / (1 - night_share)) * np.exp(daily - parameters.slow_sd**2 - parameters.fast_sd**2)
+    night_sd = (
+        deviation
+        * np.sqrt(night_share / (1 - night_share))
+        * np.exp(daily - parameters.slow_sd**2 - parameters.fast_sd**2)
+    )
     rng = stream(seed, "market nights")
     nights = night_sd * rng.standard_t(parameters.night_degrees, len(daily)) * np.sqrt(1 - 2 / parameters.night_degrees)
     nights[0] = 0.0
@@ -138,14 +148,18 @@ def _landmarks(calendar: Sessions):
     days = dates.astype(float)
     inside = (dates > calendar.dates[0]) & (dates < calendar.dates[-1])
     session = np.searchsorted(calendar.dates, dates[inside], side="right") - 1
-    at = np.concatenate([[0], calendar.first[session] + calendar.minutes[session] - 1, [int(calendar.minutes.sum()) - 1]])
+    at = np.concatenate(
+        [[0], calendar.first[session] + calendar.minutes[session] - 1, [int(calendar.minutes.sum()) - 1]]
+    )
     ends = np.interp(calendar.dates[[0, -1]].astype(float), days, log_level)
     level = np.concatenate([ends[:1], log_level[inside], ends[1:]])
     at, chosen = np.unique(at, return_index=True)
     return at, level[chosen]
 
 
-def _trades(calendar: Sessions, shares, excess, sigma, start, end, parameters: MarketParameters, seed: int) -> MinuteBars:
+def _trades(
+    calendar: Sessions, shares, excess, sigma, start, end, parameters: MarketParameters, seed: int
+) -> MinuteBars:
     n, k, tick, day = len(sigma), parameters.trades, parameters.tick, calendar.day
     spread = parameters.volume_sd**2 + parameters.volume_slope**2 * parameters.excess_variance
     mean = (shares / FULL)[day] * _profile(volume_profile, calendar)
@@ -186,7 +200,12 @@ def _trades(calendar: Sessions, shares, excess, sigma, start, end, parameters: M
     opened, high, low = (np.where(traded, values, close) for values in (opened, high, low))
     decimals = 10  # tick multiples without the dust of the product
     return MinuteBars(
-        calendar, day, calendar.minute, *(np.round(values, decimals) for values in (opened, high, low, close)), vwap,
-        np.where(traded, np.round(volume), 0.0), traded,
+        calendar,
+        day,
+        calendar.minute,
+        *(np.round(values, decimals) for values in (opened, high, low, close)),
+        vwap,
+        np.where(traded, np.round(volume), 0.0),
+        traded,
         {"name": "synthetic market", "seed": seed},
-    )  # fmt: skip
+    )

@@ -1,6 +1,7 @@
 """What the synthetic minute market is made to look like: regimes, price landmarks and parameters.
 
-Rounded levels of the stock's daily history (public daily bars, rounded here to one or two digits); nothing of it is a quotation.
+Rounded levels of the stock's daily history (public daily bars, rounded here to one or two digits); nothing of it is a
+quotation.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import dataclass, fields
 
 FIRST, LAST = "2015-02-01", "2021-12-31"
 
-# first day, deviation of the intraday log return of a day, share of the night in the variance of a day, million shares a day
+# first day, deviation of the intraday log return of a day, share of the night in the variance of a day, million shares
+# a day
 REGIMES: tuple[tuple[str, float, float, float], ...] = (
     ("2015-01-01", 0.0205, 0.20, 0.28),
     ("2017-01-01", 0.0265, 0.30, 2.2),
@@ -28,13 +30,37 @@ REGIMES: tuple[tuple[str, float, float, float], ...] = (
 
 # Closing prices in dollars that every path passes through. June 2021 needs many, or paths run away between two of them.
 LANDMARKS: tuple[tuple[str, float], ...] = (
-    ("2015-02-02", 28.0), ("2015-07-01", 31.0), ("2015-12-31", 24.0), ("2016-07-01", 27.5), ("2016-12-30", 33.0),
-    ("2017-07-31", 20.0), ("2017-08-03", 15.0), ("2018-02-01", 14.0), ("2018-09-14", 20.0), ("2018-12-31", 12.5),
-    ("2019-07-01", 10.0), ("2020-02-20", 7.0), ("2020-03-20", 3.0), ("2020-06-10", 6.0), ("2020-08-25", 6.0),
-    ("2020-10-30", 2.5), ("2021-01-04", 2.05), ("2021-01-22", 3.5), ("2021-01-26", 5.0), ("2021-01-27", 18.0),
-    ("2021-02-05", 7.0), ("2021-03-15", 12.0), ("2021-05-21", 12.0), ("2021-05-27", 26.0), ("2021-06-02", 60.0),
-    ("2021-06-10", 45.0), ("2021-06-18", 58.0), ("2021-08-05", 32.0), ("2021-09-13", 48.0), ("2021-12-31", 27.0),
-)  # fmt: skip
+    ("2015-02-02", 28.0),
+    ("2015-07-01", 31.0),
+    ("2015-12-31", 24.0),
+    ("2016-07-01", 27.5),
+    ("2016-12-30", 33.0),
+    ("2017-07-31", 20.0),
+    ("2017-08-03", 15.0),
+    ("2018-02-01", 14.0),
+    ("2018-09-14", 20.0),
+    ("2018-12-31", 12.5),
+    ("2019-07-01", 10.0),
+    ("2020-02-20", 7.0),
+    ("2020-03-20", 3.0),
+    ("2020-06-10", 6.0),
+    ("2020-08-25", 6.0),
+    ("2020-10-30", 2.5),
+    ("2021-01-04", 2.05),
+    ("2021-01-22", 3.5),
+    ("2021-01-26", 5.0),
+    ("2021-01-27", 18.0),
+    ("2021-02-05", 7.0),
+    ("2021-03-15", 12.0),
+    ("2021-05-21", 12.0),
+    ("2021-05-27", 26.0),
+    ("2021-06-02", 60.0),
+    ("2021-06-10", 45.0),
+    ("2021-06-18", 58.0),
+    ("2021-08-05", 32.0),
+    ("2021-09-13", 48.0),
+    ("2021-12-31", 27.0),
+)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ class MinuteBars:
         outside = (self.minute < 0) | (self.minute >= self.calendar.minutes[self.day])
         if outside.any():
             k = int(np.argmax(outside))
-            raise ValueError(f"bar {k} is in minute {self.minute[k]} of a session of {self.calendar.minutes[self.day[k]]}")
+            raise ValueError(
+                f"bar {k} is in minute {self.minute[k]} of a session of {self.calendar.minutes[self.day[k]]}"
+            )
         steps = np.diff(self.position)
         if (steps <= 0).any():
             k = int(np.argmax(steps <= 0)) + 1
@@ -103,7 +105,9 @@ class MinuteBars:
         if last < 0:
             return np.zeros(0, dtype=np.int64)
         first = np.arange(last + 1)
-        whole = (self.minute[first + length - 1] - self.minute[first] == length - 1) & (self.day[first + length - 1] == self.day[first])
+        whole = (self.minute[first + length - 1] - self.minute[first] == length - 1) & (
+            self.day[first + length - 1] == self.day[first]
+        )
         return first[whole & (self.minute[first] % stride == 0)]
 
     def between(self, first: str, last: str) -> MinuteBars:

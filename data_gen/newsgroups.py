@@ -145,10 +145,14 @@ class _DataOnly(pickle.Unpickler):
     """Unpickler of scikit-learn's cache: its container and NumPy arrays, and no other name."""
 
     ALLOWED = {
-        ("sklearn.utils._bunch", "Bunch"), ("sklearn.utils", "Bunch"), ("sklearn.datasets.base", "Bunch"),
-        ("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"), ("numpy", "dtype"),
-    }  # fmt: skip
+        ("sklearn.utils._bunch", "Bunch"),
+        ("sklearn.utils", "Bunch"),
+        ("sklearn.datasets.base", "Bunch"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+    }
 
     def find_class(self, module: str, name: str):
         if (module, name) not in self.ALLOWED:
@@ -189,9 +193,11 @@ def _ordered(entries: list[tuple[str, str, str]], split: str) -> Posts:
     groups = tuple(sorted({group for group, _, _ in entries}))
     position = {group: k for k, group in enumerate(groups)}
     return Posts(
-        tuple(text for _, _, text in entries), tuple(position[group] for group, _, _ in entries),
-        tuple(number for _, number, _ in entries), groups,
-    )  # fmt: skip
+        tuple(text for _, _, text in entries),
+        tuple(position[group] for group, _, _ in entries),
+        tuple(number for _, number, _ in entries),
+        groups,
+    )
 
 
 def checksum(found: dict[str, Posts]) -> str:

@@ -1,8 +1,8 @@
 """Rolling functions over short sequences: the average, and the index of the maximum, of what has been seen so far.
 
-The key of `Dataset.test` is what the papers vary: for the average the shift s of the mean, N(3 + s, 1), so that 0 is the training
-distribution; for the maximum the upper end t of U(0, t), so that 1 is. Targets exist for every step; the papers evaluate the maximum
-at the last one.
+The key of `Dataset.test` is what the papers vary: for the average the shift s of the mean, N(3 + s, 1), so that 0 is
+the training distribution; for the maximum the upper end t of U(0, t), so that 1 is. Targets exist for every step; the
+papers evaluate the maximum at the last one.
 """
 
 from __future__ import annotations
@@ -63,9 +63,11 @@ def rolling_average(
 def rolling_argmax(
     n_train: int = 10_000, n_test: int = 3_000, length: int = 10, scales: Sequence[float] = ARGMAX_SCALES, *, seed: int
 ) -> Dataset:
-    """The rolling argmax: y_j is the index, from 0, of the largest of u_1, ..., u_j; trained on U(0, 1), tested on U(0, t).
+    """The rolling argmax: y_j is the index, from 0, of the largest of u_1, ..., u_j; trained on U(0, 1), tested on U(0,
+    t).
 
-    A tie, which float32 makes possible, goes to the first. Scaling a sequence leaves its targets unchanged: the task is homogeneous.
+    A tie, which float32 makes possible, goes to the first. Scaling a sequence leaves its targets unchanged: the task is
+    homogeneous.
 
     Args:
         n_train, n_test, length, seed: as `rolling_average`.

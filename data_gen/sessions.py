@@ -1,8 +1,8 @@
 """Trading sessions of the New York Stock Exchange by its rules, without a calendar library.
 
-A session runs from 09:30 to 16:00 New York time, 390 minutes; 14 of those from 2015-02-01 to 2021-12-31 close at 13:00, 210 minutes.
-The rules hold from 2013, when the present early closes began; no last year is set. Unscheduled closures, which no rule
-gives, are listed as known in 2026.
+A session runs from 09:30 to 16:00 New York time, 390 minutes; 14 of those from 2015-02-01 to 2021-12-31 close at 13:00,
+210 minutes. The rules hold from 2013, when the present early closes began; no last year is set. Unscheduled closures,
+which no rule gives, are listed as known in 2026.
 
 Source: NYSE Rule 7.2 (holidays) and the exchange's announcements of early closes and of days of mourning.
 """
@@ -85,7 +85,8 @@ def sessions(first: str | dt.date, last: str | dt.date) -> Sessions:
     span = (start + dt.timedelta(days=k) for k in range((end - start).days + 1))
     opened = [day for day in span if day.weekday() < 5 and day not in closed]
     return Sessions(
-        np.array(opened, dtype="datetime64[D]"), np.array([HALF if day in early else FULL for day in opened], dtype=np.int64)
+        np.array(opened, dtype="datetime64[D]"),
+        np.array([HALF if day in early else FULL for day in opened], dtype=np.int64),
     )
 
 
@@ -111,7 +112,8 @@ def holidays(year: int) -> list[dt.date]:
 
 
 def early_closes(year: int) -> list[dt.date]:
-    """Sessions of a year that close at 13:00: the days after Thanksgiving, before Christmas and before Independence Day."""
+    """Sessions of a year that close at 13:00: the days after Thanksgiving, before Christmas and before Independence
+    Day."""
     closed = set(holidays(year))
     days = [_weekday(year, 11, 3, 4) + dt.timedelta(days=1), dt.date(year, 12, 24), dt.date(year, 7, 3)]
     return sorted(day for day in days if day.weekday() < 5 and day not in closed)

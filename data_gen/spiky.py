@@ -3,12 +3,12 @@
     outside    y = sin(x) + noise
     a spike    y = 5 (sin 2x + sin 23x + sin 78x + sin 100x)
 
-The papers leave open what x is for each point, whether a spike continues in x or starts anew, the noise (its variance or its deviation is
-.25; the report has none), the window, the horizon and the scale of the series. All are parameters here. The defaults, and why: spacing
-100 / 9999, since "frequencies in [0, 100]" over 10,000 points is a range of x of 100; look-back 10, the longest position of the
-transformers of that task; one step ahead; deviation .5, as N(0, .25) names a variance; slots of whole spikes, so that none overlap.
-The unit is "raw"; "unit" is the [0, 1] scale of the training part, on which the published errors are those of a constant and of
-persistence; "standard" the z-score.
+The papers leave open what x is for each point, whether a spike continues in x or starts anew, the noise (its variance
+or its deviation is .25; the report has none), the window, the horizon and the scale of the series. All are parameters
+here. The defaults, and why: spacing 100 / 9999, since "frequencies in [0, 100]" over 10,000 points is a range of x of
+100; look-back 10, the longest position of the transformers of that task; one step ahead; deviation .5, as N(0, .25)
+names a variance; slots of whole spikes, so that none overlap. The unit is "raw"; "unit" is the [0, 1] scale of the
+training part, on which the published errors are those of a constant and of persistence; "standard" the z-score.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ def spiky(
         spacing: of x between points.
         noise: standard deviation outside the spikes.
         restart: each spike starts at x = 0; else it uses the x of its points.
-        scaling: "raw"; "unit" maps the training part to [0, 1]; "standard" to mean 0 and deviation 1; the test part by the same map.
+        scaling: "raw"; "unit" maps the training part to [0, 1]; "standard" to mean 0 and deviation 1; the test part by
+            the same map.
         seed: of places and noise.
 
     Returns:
-        Dataset with u (N, look_back) and y (N, 1) float32 and one test set, key 0. meta: "series" (n_train + n_test,) raw, "spiky" its mask,
-        "scale" and "offset" of the map (raw = offset + scale * value), "target_spiky" {split: mask of the targets inside a spike}.
+        Dataset with u (N, look_back) and y (N, 1) float32 and one test set, key 0. meta: "series" (n_train + n_test,)
+        raw, "spiky" its mask, "scale" and "offset" of the map (raw = offset + scale * value), "target_spiky" {split:
+        mask of the targets inside a spike}.
 
     Raises:
-        ValueError, TypeError: a size or option outside its domain; more spikes than slots; a part no longer than a window.
+        ValueError, TypeError: a size or option outside its domain; more spikes than slots; a part no longer than a
+            window.
 
     Source: Tsai thesis (2024), section 5.2; Ganesh (2023), appendix A.4; Decugis et al. (2024), appendix A.3.
     """
@@ -70,18 +73,24 @@ def spiky(
     check_sizes(0, n_spikes=n_spikes, n_spikes_test=n_spikes_test)
     for name, value, least in (("spacing", spacing, 0.0), ("noise", noise, -1.0)):
         if not (math.isfinite(value) and value > least and value >= 0):
-            raise ValueError(f"{name} must be a finite number {'above' if least == 0 else 'of at least'} 0, got {value}")
+            raise ValueError(
+                f"{name} must be a finite number {'above' if least == 0 else 'of at least'} 0, got {value}"
+            )
     if scaling not in ("raw", "unit", "standard"):
         raise ValueError(f"scaling must be 'raw', 'unit' or 'standard', got {scaling!r}")
     for name, n in (("n_train", n_train), ("n_test", n_test)):
         if n < look_back + horizon:
-            raise ValueError(f"{name} = {n} is shorter than a window of {look_back} points and its target, {horizon} later")
+            raise ValueError(
+                f"{name} = {n} is shorter than a window of {look_back} points and its target, {horizon} later"
+            )
 
     x = spacing * np.arange(n_train + n_test)
-    inside = np.concatenate([
-        _places(stream(seed, "train"), "n_train", n_train, n_spikes, spike_length),
-        _places(stream(seed, "test"), "n_test", n_test, n_spikes_test, spike_length),
-    ])  # fmt: skip
+    inside = np.concatenate(
+        [
+            _places(stream(seed, "train"), "n_train", n_train, n_spikes, spike_length),
+            _places(stream(seed, "test"), "n_test", n_test, n_spikes_test, spike_length),
+        ]
+    )
     series = np.sin(x) + noise * stream(seed, "noise").normal(size=x.size)
     at = x
     if restart:
@@ -102,13 +111,19 @@ def spiky(
 
     parts = {"train": slice(0, n_train), "test": slice(n_train, None)}
     meta = {
-        "name": "spiky", "seed": seed, "scaling": scaling, "series": series, "spiky": inside, "offset": float(offset), "scale": float(scale),
+        "name": "spiky",
+        "seed": seed,
+        "scaling": scaling,
+        "series": series,
+        "spiky": inside,
+        "offset": float(offset),
+        "scale": float(scale),
         "target_spiky": {name: inside[part][look_back + horizon - 1 :] for name, part in parts.items()},
-    }  # fmt: skip
+    }
     return Dataset(*windows(parts["train"]), {0: windows(parts["test"])}, meta)
 
 
-def spike(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def spike(x: Float[np.ndarray, ...]) -> Float[np.ndarray, ...]:
     """5 (sin 2x + sin 23x + sin 78x + sin 100x), at most 20 in size."""
     return AMPLITUDE * sum(np.sin(frequency * np.asarray(x, dtype=np.float64)) for frequency in FREQUENCIES)
 

@@ -1,6 +1,7 @@
 """Stylised facts of minute bars: what a synthetic market must share with a real one.
 
-Source: Cont (2001) for the list; Andersen and Bollerslev (1997) for the intraday season; Hill (1975) for the tail index.
+Source: Cont (2001) for the list; Andersen and Bollerslev (1997) for the intraday season; Hill (1975) for the tail
+index.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def stylised_facts(bars: MinuteBars) -> dict[str, float]:
     size = np.abs(returns)
     season = np.nanmean(size, axis=0)
     sigma = np.nanstd(returns)
-    facts: dict[str, float] = {"sessions": float(full.sum()), "mean price": float(np.nanmean(close)), "sd of r": float(sigma)}
+    facts: dict[str, float] = {
+        "sessions": float(full.sum()),
+        "mean price": float(np.nanmean(close)),
+        "sd of r": float(sigma),
+    }
     flat = returns[np.isfinite(returns)]
     facts["excess kurtosis of r"] = float(((flat - flat.mean()) ** 4).mean() / flat.var() ** 2 - 3)
     facts["Hill index, largest 1 %"] = hill_index(size[np.isfinite(size)])

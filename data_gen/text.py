@@ -36,7 +36,8 @@ def newsgroups(
 ) -> Dataset:
     """20 Newsgroups: 18,846 posts of twenty newsgroups as vectors.
 
-    The split by date has 11,314 posts before a day for training and the 7,532 after it for testing. The random one draws
+    The split by date has 11,314 posts before a day for training and the 7,532 after it for testing. The random one
+    draws
     as many from all: replies to one thread then stand on both sides, so its accuracies are higher. Neither paper says
     which it used.
 
@@ -49,15 +50,17 @@ def newsgroups(
         split: "bydate" or "random".
         features: "tfidf"; "hashed", the same weights over hash buckets instead of terms; "embeddings", an encoder's.
         n_features: terms or buckets; embeddings have the encoder's own number.
-        select: for "tfidf", the terms with the largest chi-squared statistic against the newsgroup, or the most frequent.
+        select: for "tfidf", the terms with the largest chi-squared statistic against the newsgroup, or the most
+            frequent.
         remove: any of "headers", "footers", "quotes". The default keeps all, as published figures without a remark do;
             headers name the sender's organisation and make the task easier.
         n_train, n_test: posts kept, drawn without replacement and evenly likely; None keeps all.
         encoder: for "embeddings", a name that sentence-transformers knows, or any function from texts to (N, p).
 
     Returns:
-        Dataset with u (N, p) float32, y (N,) int64, and one test set, key 0. meta: name, sha256, licence, source, classes,
-        split, features, remove, terms (of "tfidf"), empty (posts without a term, by split), seed, substituted, banner.
+        Dataset with u (N, p) float32, y (N,) int64, and one test set, key 0. meta: name, sha256, licence, source,
+        classes, split, features, remove, terms (of "tfidf"), empty (posts without a term, by split), seed, substituted,
+        banner.
 
     Raises:
         DatasetUnavailable: no source has it; the message lists what was tried.
@@ -66,7 +69,11 @@ def newsgroups(
 
     Source: Lang (1995), "NewsWeeder"; the by-date version of Rennie.
     """
-    for name, value, known in (("split", split, SPLITS), ("features", features, FEATURES), ("select", select, SELECTIONS)):
+    for name, value, known in (
+        ("split", split, SPLITS),
+        ("features", features, FEATURES),
+        ("select", select, SELECTIONS),
+    ):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
     for part in remove:
@@ -85,16 +92,31 @@ def newsgroups(
     else:
         u, test_u, terms = _tfidf(texts, y, test_texts, n_features, select)
     meta = {
-        "name": "20newsgroups", "sha256": POSTS_SHA256, "licence": LICENCE, "source": source,
-        "classes": found["train"].groups, "split": split, "features": features, "remove": tuple(remove), "terms": terms,
-        "empty": {"train": int((~u.any(axis=1)).sum()), "test": int((~test_u.any(axis=1)).sum())}, "seed": seed,
-        "substituted": False, "banner": "",
-    }  # fmt: skip
+        "name": "20newsgroups",
+        "sha256": POSTS_SHA256,
+        "licence": LICENCE,
+        "source": source,
+        "classes": found["train"].groups,
+        "split": split,
+        "features": features,
+        "remove": tuple(remove),
+        "terms": terms,
+        "empty": {"train": int((~u.any(axis=1)).sum()), "test": int((~test_u.any(axis=1)).sum())},
+        "seed": seed,
+        "substituted": False,
+        "banner": "",
+    }
     return Dataset(u, y, {0: (test_u, test_y)}, meta)
 
 
 def topics(
-    seed: int = 0, *, n_features: int = 1000, n_classes: int = 20, n_train: int = 2000, n_test: int = 1000, words: int = 15
+    seed: int = 0,
+    *,
+    n_features: int = 1000,
+    n_classes: int = 20,
+    n_train: int = 2000,
+    n_test: int = 1000,
+    words: int = 15,
 ) -> Dataset:
     """Synthetic posts, TF-IDF of words drawn from one topic a class: the stand-in for 20 Newsgroups.
 
@@ -111,7 +133,9 @@ def topics(
     Raises:
         ValueError: a size below 1.
     """
-    for name, size in dict(n_features=n_features, n_classes=n_classes, n_train=n_train, n_test=n_test, words=words).items():
+    for name, size in dict(
+        n_features=n_features, n_classes=n_classes, n_train=n_train, n_test=n_test, words=words
+    ).items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
     common = 1 / np.arange(1, n_features + 1)
@@ -125,10 +149,16 @@ def topics(
     idf = 1 + np.log((1 + n_train) / (1 + (counts[0] > 0).sum(axis=0)))
     u, test_u = (_weighted(part, idf) for part in counts)
     meta = {
-        "name": "topics", "licence": "none needed (drawn here)", "source": "data_gen.text.topics", "split": "random",
-        "classes": tuple(f"topic {k}" for k in range(n_classes)), "features": "tfidf", "seed": seed, "substituted": True,
+        "name": "topics",
+        "licence": "none needed (drawn here)",
+        "source": "data_gen.text.topics",
+        "split": "random",
+        "classes": tuple(f"topic {k}" for k in range(n_classes)),
+        "features": "tfidf",
+        "seed": seed,
+        "substituted": True,
         "banner": "Synthetic topics, not 20 Newsgroups: no figure here is comparable with the papers'.",
-    }  # fmt: skip
+    }
     return Dataset(u, labels[0], {0: (test_u, labels[1])}, meta)
 
 
@@ -192,7 +222,9 @@ def _sklearn():
         import sklearn.feature_extraction.text
         import sklearn.feature_selection
     except ImportError as error:
-        raise ModuleNotFoundError(f"text features need scikit-learn: pip install 'implicit-models[book]' ({error})") from None
+        raise ModuleNotFoundError(
+            f"text features need scikit-learn: pip install 'implicit-models[book]' ({error})"
+        ) from None
     return sklearn
 
 
@@ -205,7 +237,9 @@ def _tfidf(texts: list[str], y: np.ndarray, test_texts: list[str], n_features: i
         raise ValueError(f"no term stands in {LEAST_POSTS} of the {len(texts)} training posts") from None
     terms = vectorizer.get_feature_names_out()
     if n_features > len(terms):
-        raise ValueError(f"n_features = {n_features}, but only {len(terms)} terms stand in {LEAST_POSTS} training posts or more")
+        raise ValueError(
+            f"n_features = {n_features}, but only {len(terms)} terms stand in {LEAST_POSTS} training posts or more"
+        )
     weighting = sklearn.feature_extraction.text.TfidfTransformer(sublinear_tf=True)
     if select == "chi2":
         scores, _ = sklearn.feature_selection.chi2(weighting.fit_transform(counts), y)
@@ -235,8 +269,8 @@ def _encode(texts: list[str], encoder: str | Encoder) -> np.ndarray:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:
             raise ModuleNotFoundError(
-                f"embeddings need a sentence encoder: pip install sentence-transformers, or pass a function of your own "
-                f"as `encoder` ({error})"
+                "embeddings need a sentence encoder: pip install sentence-transformers, or pass a function of your own"
+                f" as `encoder` ({error})"
             ) from None
         encoder = SentenceTransformer(encoder).encode
     u = np.asarray(encoder(texts), dtype=np.float32)

@@ -162,10 +162,7 @@ def load(
         )
         warnings.warn(banner, stacklevel=2)
         return Dataset(
-            stand_in.u_train,
-            stand_in.y_train,
-            stand_in.test,
-            {**stand_in.meta, "substituted": True, "banner": banner},
+            stand_in.u_train, stand_in.y_train, stand_in.test, {**stand_in.meta, "substituted": True, "banner": banner}
         )
 
 

@@ -1,7 +1,8 @@
 """Daily bars from Yahoo, for what it serves: calibrating a market, not minute bars of past years.
 
-Yahoo keeps 30 days of 1-minute bars and 730 of hourly ones. Without a network the client returns an empty frame, or raises that the stock
-may be delisted. An empty answer is a failure here, whatever its reason, and the message names what can be done instead.
+Yahoo keeps 30 days of 1-minute bars and 730 of hourly ones. Without a network the client returns an empty frame, or
+raises that the stock may be delisted. An empty answer is a failure here, whatever its reason, and the message names
+what can be done instead.
 """
 
 from __future__ import annotations
@@ -18,11 +19,22 @@ from data_gen.dataset import DatasetUnavailable
 
 # Days that Yahoo keeps, by interval; None is all.
 KEPT_DAYS: dict[str, int | None] = {
-    "1m": 30, "2m": 60, "5m": 60, "15m": 60, "30m": 60, "60m": 730, "90m": 60, "1h": 730, "1d": None, "1wk": None, "1mo": None,
-}  # fmt: skip
+    "1m": 30,
+    "2m": 60,
+    "5m": 60,
+    "15m": 60,
+    "30m": 60,
+    "60m": 730,
+    "90m": 60,
+    "1h": 730,
+    "1d": None,
+    "1wk": None,
+    "1mo": None,
+}
 REMEDY = (
-    "Give minute bars of your own, data_gen.bars.read_bars(path, time_zone=...) with columns time, vwap or time, open, high, low, close, "
-    "volume; or use the synthetic market, data_gen.market.minute_market(seed), and say so on the figure."
+    "Give minute bars of your own, data_gen.bars.read_bars(path, time_zone=...) with columns time, vwap or time, open,"
+    " high, low, close, volume; or use the synthetic market, data_gen.market.minute_market(seed), and say so on the"
+    " figure."
 )
 
 
@@ -59,7 +71,8 @@ def daily_bars(symbol: str, first: str, last: str) -> DailyBars:
 
 
 def download(symbol: str, first: str, last: str, interval: str = "1d"):
-    """One stock's bars as yfinance gives them, a DataFrame with columns Open, High, Low, Close, Volume; never an empty one.
+    """One stock's bars as yfinance gives them, a DataFrame with columns Open, High, Low, Close, Volume; never an empty
+    one.
 
     Args:
         symbol, first, last: as `daily_bars`.
@@ -87,12 +100,20 @@ def download(symbol: str, first: str, last: str, interval: str = "1d"):
     try:  # the client prints its errors
         with redirect_stdout(said), redirect_stderr(said):
             frame = yfinance.download(
-                symbol, start=first, end=str(end + dt.timedelta(days=1)), interval=interval, auto_adjust=False, progress=False,
+                symbol,
+                start=first,
+                end=str(end + dt.timedelta(days=1)),
+                interval=interval,
+                auto_adjust=False,
+                progress=False,
                 multi_level_index=False,
             )
     except (YFException, OSError) as error:  # OSError covers the client's own network errors
         raise DatasetUnavailable(what, [("Yahoo", f"{type(error).__name__}: {error}")], REMEDY) from error
     if frame is None or not len(frame):
-        why = " ".join(said.getvalue().split()) or "an empty answer: no network, no such symbol, or no session in these days"
+        why = (
+            " ".join(said.getvalue().split())
+            or "an empty answer: no network, no such symbol, or no session in these days"
+        )
         raise DatasetUnavailable(what, [("Yahoo", why)], REMEDY)
     return frame

@@ -9,7 +9,9 @@ from reproduction.feedback_study import largest_row_norm
 from reproduction.tasks import ablation
 
 
-@pytest.mark.parametrize("name, count", [("addition", 1470), ("subtraction", 1470), ("argmax", 2116), ("average", 1764)])
+@pytest.mark.parametrize(
+    "name, count", [("addition", 1470), ("subtraction", 1470), ("argmax", 2116), ("average", 1764)]
+)
 def test_sizes_are_the_papers(name, count):
     task = ablation.task_of(name)
     assert ablation.weights(task.n, task.p, task.q, "full") == count
@@ -52,7 +54,9 @@ def test_training_learns_and_double_precision_is_kept(monkeypatch, tmp_path):
     again = ablation.run("addition", "linear", 7, "quick", cached=True, **options)
     assert run.measured == again.measured and run.at(20.0) == run.measured[1]
     assert run.history.loss[-1] < run.history.loss[0]
-    double = ablation.run("addition", "full", 7, "quick", dtype="float64", epochs=1, keys=[2.0], after=("size", lambda m: m.n_states))
+    double = ablation.run(
+        "addition", "full", 7, "quick", dtype="float64", epochs=1, keys=[2.0], after=("size", lambda m: m.n_states)
+    )
     assert double.model.A.dtype == torch.float64 and double.history.evaluation == [20]
     with pytest.raises(KeyError, match="3"):
         run.at(3)
@@ -65,8 +69,15 @@ def test_settings_of_the_solver_are_part_of_the_cache_key():
     assert a != b and ablation.solver_settings(torch.nn.Linear(2, 1)) == {}
 
 
-@pytest.mark.parametrize("call", [lambda: ablation.data("product", 0), lambda: ablation.build("addition", "lower", 0),
-                                  lambda: ablation.settings("long"), lambda: ablation.run("addition", "full", 0, "quick", dtype="half")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ablation.data("product", 0),
+        lambda: ablation.build("addition", "lower", 0),
+        lambda: ablation.settings("long"),
+        lambda: ablation.run("addition", "full", 0, "quick", dtype="half"),
+    ],
+)
 def test_unknown_names_are_refused(call):
     with pytest.raises(ValueError, match="must be"):
         call()

@@ -18,7 +18,9 @@ FORMULA = {
     "identity": lambda z: z,
     "softmax": lambda z: np.exp(z) / np.exp(z).sum(-1, keepdims=True),
     "max_pool": lambda z: np.concatenate([z.max(-1, keepdims=True), np.zeros_like(z[..., 1:])], -1),
-    "product": lambda z: np.stack([np.clip(z[..., ::2], -1, 1) * np.clip(z[..., 1::2], -1, 1), 0 * z[..., ::2]], -1).reshape(z.shape),
+    "product": lambda z: np.stack(
+        [np.clip(z[..., ::2], -1, 1) * np.clip(z[..., 1::2], -1, 1), 0 * z[..., ::2]], -1
+    ).reshape(z.shape),
 }
 MIXED = [("relu", 2), ("softmax", 3), ("softmax", 3), ("tanh", 1), ("max_pool", 2), ("leaky_relu(0.3)", 1)]
 PAIRS = [("tanh", 4), ("product", 4), ("relu", 4)]
@@ -86,7 +88,9 @@ def test_product_interval_is_the_range_of_the_corners():
     low, high = act.interval(lower, upper)
     np.testing.assert_array_equal(low, [[-0.375, 0.0]])  # -0.5 * 0.75
     np.testing.assert_array_equal(high, [[0.5, 0.0]])  # -0.5 * -1
-    grid = np.stack(np.meshgrid(*(np.linspace(a, b, 41) for a, b in zip(lower[0], upper[0])), indexing="ij"), -1).reshape(-1, 2)
+    grid = np.stack(
+        np.meshgrid(*(np.linspace(a, b, 41) for a, b in zip(lower[0], upper[0])), indexing="ij"), -1
+    ).reshape(-1, 2)
     image = act(grid)[:, 0]
     assert image.min() == low[0, 0] and image.max() == high[0, 0]
 
@@ -95,7 +99,9 @@ def test_product_constant_two_is_reached_and_never_passed():
     act = resolve_activation("product", 2)
     z, w = np.random.default_rng(0).uniform(-1.5, 1.5, (2, 100_000, 2))
     change, apart = np.abs(act(z) - act(w)), np.abs(z - w)
-    assert (change.max(1) <= 2 * apart.max(1) * (1 + 1e-12)).all() and (change.sum(1) <= apart.sum(1) * (1 + 1e-12)).all()
+    assert (change.max(1) <= 2 * apart.max(1) * (1 + 1e-12)).all() and (
+        change.sum(1) <= apart.sum(1) * (1 + 1e-12)
+    ).all()
     near = act(np.array([[1.0, 1.0], [1 - 1e-6, 1 - 1e-6]]))[:, 0]
     assert (near[0] - near[1]) / 1e-6 == pytest.approx(2, rel=1e-5) and act.lipschitz.tolist() == [2, 2]
 
@@ -144,7 +150,9 @@ def test_blocks_and_kernel_codes():
     act = resolve_activation(MIXED, 12)
     assert act.unit.tolist() == [0, 1, 2, 2, 2, 3, 3, 3, 4, 5, 5, 6]
     assert not act.componentwise and not act.homogeneous
-    code, param = resolve_activation([("relu", 1), ("tanh", 1), ("sigmoid", 1), ("leaky_relu(0.2)", 1), ("identity", 1)], 5).kernel_codes
+    code, param = resolve_activation(
+        [("relu", 1), ("tanh", 1), ("sigmoid", 1), ("leaky_relu(0.2)", 1), ("identity", 1)], 5
+    ).kernel_codes
     assert code.dtype == np.int8 and code.tolist() == [0, 1, 2, 0, 0]
     assert param.tolist() == [0, 0, 0, 0.2, 1]
     with pytest.raises(ValueError, match="softmax"):

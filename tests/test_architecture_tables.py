@@ -20,10 +20,15 @@ def test_keys_are_unique_names():
 def test_uncounted_rows_by_hand():
     counts = {(a.task, a.model): a.counted for a in tables.UNCOUNTED}
     assert counts["arithmetic", "MLP"] == 50 * 10 + 10 + 10 * 10 + 10 + 10 + 1
-    # one encoder layer (attention 440, feed-forward 220, norms 40) and one decoder layer (a second attention and norm), two final norms
+    # one encoder layer (attention 440, feed-forward 220, norms 40) and one decoder layer (a second attention and norm),
+    # two final norms
     assert counts["rolling average", "encoder-decoder"] == (440 + 220 + 40) + (880 + 220 + 60) + 40
     assert counts["rolling argmax", "encoder-decoder, masked"] == 1920
-    assert counts["spiky", "masked decoder"] == 43_529 and counts["spiky", "LSTM"] == 1861 and counts["spiky", "implicitRNN"] == 1661
+    assert (
+        counts["spiky", "masked decoder"] == 43_529
+        and counts["spiky", "LSTM"] == 1861
+        and counts["spiky", "implicitRNN"] == 1661
+    )
     assert counts["volatility", "linear regression"] == 61
 
 
@@ -42,12 +47,20 @@ def test_sizes_are_not_similar_everywhere():
 
 def test_moments_are_those_of_the_distributions():
     table = tables.moments()
-    expected = {"identity": (0, 5 / math.sqrt(3), 0, 45 / math.sqrt(3)), "arithmetic": (0, 1 / math.sqrt(3), 0, 50 / math.sqrt(3)),
-                "rolling average": (3, 1, 53, 1), "rolling argmax": (0.5, 1 / math.sqrt(12), 50, 100 / math.sqrt(12))}
+    expected = {
+        "identity": (0, 5 / math.sqrt(3), 0, 45 / math.sqrt(3)),
+        "arithmetic": (0, 1 / math.sqrt(3), 0, 50 / math.sqrt(3)),
+        "rolling average": (3, 1, 53, 1),
+        "rolling argmax": (0.5, 1 / math.sqrt(12), 50, 100 / math.sqrt(12)),
+    }
     for task, (train_mean, train_sd, test_mean, test_sd) in expected.items():
         row = table[task]
-        assert row["train_mean"] == pytest.approx(train_mean, abs=0.06) and row["train_sd"] == pytest.approx(train_sd, rel=0.02)
-        assert row["test_mean"] == pytest.approx(test_mean, abs=0.9) and row["test_sd"] == pytest.approx(test_sd, rel=0.02)
+        assert row["train_mean"] == pytest.approx(train_mean, abs=0.06) and row["train_sd"] == pytest.approx(
+            train_sd, rel=0.02
+        )
+        assert row["test_mean"] == pytest.approx(test_mean, abs=0.9) and row["test_sd"] == pytest.approx(
+            test_sd, rel=0.02
+        )
         assert not tables.follows_definition(row)
     assert tables.follows_definition({"shift": 10.0, "mean_moved": 10.1, "sd_moved": 9.9})
 
@@ -78,18 +91,29 @@ def test_committed_identity_run_is_judged():
     content = load(RESULTS / "ch5_identity.json")
     wins, points = tables.standing_of(content, "{}", "baselines")
     assert wins == points == len(content["values"]["shifts"])
-    assert tables.standing_of(content, "{}", "controls")[0] == 0  # the linear map is below the implicit model everywhere
+    assert (
+        tables.standing_of(content, "{}", "controls")[0] == 0
+    )  # the linear map is below the implicit model everywhere
 
 
 def test_a_run_with_one_number_a_seed_is_one_point():
-    content = {"curves": {"other/lstm": [[0.0]]}, "values": {"x/implicit_rnn_1": [1.0, 1.2], "x/lstm_1": [1.1, 1.3], "x/autoregression_1": [0.5, 0.5]}}
+    content = {
+        "curves": {"other/lstm": [[0.0]]},
+        "values": {"x/implicit_rnn_1": [1.0, 1.2], "x/lstm_1": [1.1, 1.3], "x/autoregression_1": [0.5, 0.5]},
+    }
     assert tables.standing_of(content, "x/{}_1", "baselines") == (1, 1)
     assert tables.standing_of(content, "x/{}_1", "controls") == (0, 1)
 
 
 def test_published_rows_of_a_task_and_seeds_that_all_models_have():
-    content = {"curves": {}, "values": {"v/implicit": [2.0, 2.0, 9.0, 9.0], "v/linear": [1.0, 1.0], "v/lstm": [3.0, 3.0]}}
-    assert tables.standing_of(content, "v/{}", "baselines") == (1, 1)  # the implicit model's later seeds have no counterpart
+    content = {
+        "curves": {},
+        "values": {"v/implicit": [2.0, 2.0, 9.0, 9.0], "v/linear": [1.0, 1.0], "v/lstm": [3.0, 3.0]},
+    }
+    assert tables.standing_of(content, "v/{}", "baselines") == (
+        1,
+        1,
+    )  # the implicit model's later seeds have no counterpart
     assert tables.standing_of(content, "v/{}", "baselines", task="volatility") == (0, 1)
     assert tables.standing_of(content, "v/{}", "baselines", task="identity") == (1, 1)
 
@@ -98,14 +122,29 @@ def test_figures_of_the_papers_that_speak_against_them():
     from reproduction.claims import published_value
 
     found = tables.own_figures_against(published_value)
-    assert [row["where"].split(":")[0] for row in found] == ["report", "Table 5.3", "earthquake at k = 9", "earthquake at k = 9"]
-    better = {"ch5-quake-indist-loss": {"000 implicit": 1.0, "000 MLP": 2.0}, "ch5-t53-spiky-implicitrnn": {"train": 1.0},
-              "ch5-t53-spiky-lstm": {"train": 2.0}, "ch5-quake-time-depth-k9": {"time": 0.0}}
+    assert [row["where"].split(":")[0] for row in found] == [
+        "report",
+        "Table 5.3",
+        "earthquake at k = 9",
+        "earthquake at k = 9",
+    ]
+    better = {
+        "ch5-quake-indist-loss": {"000 implicit": 1.0, "000 MLP": 2.0},
+        "ch5-t53-spiky-implicitrnn": {"train": 1.0},
+        "ch5-t53-spiky-lstm": {"train": 2.0},
+        "ch5-quake-time-depth-k9": {"time": 0.0},
+    }
     assert tables.own_figures_against(better.__getitem__) == []
 
 
 def test_search_table_picks_the_best_median():
-    points = [{"task": "a", "model": "m", "setting": {"lr": 0.01, "batch_size": 100}, "errors": [2.0, 2.0, 9.0]},
-              {"task": "a", "model": "m", "setting": {"lr": 0.03, "batch_size": 100}, "errors": [1.0, 1.0, "inf"]}]
+    points = [
+        {"task": "a", "model": "m", "setting": {"lr": 0.01, "batch_size": 100}, "errors": [2.0, 2.0, 9.0]},
+        {"task": "a", "model": "m", "setting": {"lr": 0.03, "batch_size": 100}, "errors": [1.0, 1.0, "inf"]},
+    ]
     row = tables.search_table({"points": points})["a, m"]
-    assert row["best lr"] == 0.03 and row["error at lr .01 / best"] == "2" and row["best setting"] == "lr 0.03, batch_size 100"
+    assert (
+        row["best lr"] == 0.03
+        and row["error at lr .01 / best"] == "2"
+        and row["best setting"] == "lr 0.03, batch_size 100"
+    )

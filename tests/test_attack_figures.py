@@ -8,7 +8,11 @@ from reproduction.attack_figures import attacked_against_sparsity
 
 def test_points_are_medians_in_the_order_of_sparsity():
     figure, axes = plt.subplots()
-    seeds = [{"sparsity": [80, 20], "a": [60, 70]}, {"sparsity": [82, 22], "a": [50, 74]}, {"sparsity": [90, 21], "a": [40, 71]}]
+    seeds = [
+        {"sparsity": [80, 20], "a": [60, 70]},
+        {"sparsity": [82, 22], "a": [50, 74]},
+        {"sparsity": [90, 21], "a": [40, 71]},
+    ]
     attacked_against_sparsity(axes, {"l1": seeds}, "a")
     line = axes.containers[0].lines[0]
     assert np.array_equal(line.get_xdata(), [21, 82]) and np.array_equal(line.get_ydata(), [71, 50])

@@ -8,8 +8,18 @@ from torch import nn
 from data_gen.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
 from reproduction.attack_study import (
-    TABLE_2, TABLE_3, control_sweeps, dense_model, gathered, mean_above, radius_scores, samples_of, scores, sim_scores, weight_sweep,
-)  # fmt: skip
+    TABLE_2,
+    TABLE_3,
+    control_sweeps,
+    dense_model,
+    gathered,
+    mean_above,
+    radius_scores,
+    samples_of,
+    scores,
+    sim_scores,
+    weight_sweep,
+)
 from reproduction.baselines.mlp import MLP
 from reproduction.pruning import nonzeros
 from reproduction.recipe import Recipe
@@ -29,7 +39,8 @@ def network():
 
 
 def test_a_linear_model_loses_what_its_margin_says(images):
-    # logits (w u, 0, -inf-like): the attack moves the margin w u by eps |w| on the masked half, whichever pixels they are
+    # logits (w u, 0, -inf-like): the attack moves the margin w u by eps |w| on the masked half, whichever pixels they
+    # are
     model = nn.Linear(12, 2, bias=False).eval()
     with torch.no_grad():
         model.weight[0], model.weight[1] = 1.0, 0.0
@@ -71,10 +82,13 @@ def test_a_larger_weight_is_sparser_and_ridge_is_not(images, network):
 
 
 def test_weights_are_those_of_the_rows(images, network):
-    """The same penalty through the paper's weights and through the sweep's; knee 1 has the l1 support where nothing passes the knee."""
+    """The same penalty through the paper's weights and through the sweep's; knee 1 has the l1 support where nothing
+    passes the knee."""
     found = samples_of(network, images, 80, 0)
     swept = weight_sweep(found, network, images, 40, [0.3], "l1", scale="theorem")
-    direct = sim_scores(found, network, images, 40, objective="l1", lambda1=0.05, lambda2=0.05, beta=0.03, scale="theorem")
+    direct = sim_scores(
+        found, network, images, 40, objective="l1", lambda1=0.05, lambda2=0.05, beta=0.03, scale="theorem"
+    )
     assert swept["nnz"] == [direct["nnz"]] and swept["mismatch"][0] == pytest.approx(direct["mismatch"], rel=1e-6)
     far = weight_sweep(found, network, images, 40, [0.3], "perspective", knee=50.0, scale="theorem")
     assert far["nnz"] == swept["nnz"] and far["mismatch"][0] == pytest.approx(swept["mismatch"][0], rel=1e-3)
@@ -84,7 +98,16 @@ def test_controls(images, network):
     found = samples_of(network, images, 80, 0)
     recipe = Recipe(epochs=2, lr=0.01, batch_size=40, loss="cross_entropy")
     controls = control_sweeps(
-        found, network, images, 60, [20, 60], [0.3, 0.05], build=lambda: MLP((12, 9, 6, 3), seed=2), recipe=recipe, seed=0, samples=80
+        found,
+        network,
+        images,
+        60,
+        [20, 60],
+        [0.3, 0.05],
+        build=lambda: MLP((12, 9, 6, 3), seed=2),
+        recipe=recipe,
+        seed=0,
+        samples=80,
     )
     assert controls["teacher"]["nnz"] == [nonzeros(network)] and controls["teacher"]["sparsity"] == [0]
     for name in ("magnitude", "magnitude_retrained"):

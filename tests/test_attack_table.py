@@ -48,7 +48,8 @@ def test_table_counts_right_samples_and_jsma_is_nested(network, images):
         assert table["sign"]["jsma"][position] == pytest.approx(found.success[right].mean() * 100)
     found = attack(network, u, y, method="random", k=8, values=(0.0, 1.0), seed=0)
     assert table["replace"]["random"][1] == pytest.approx(found.success.sum())
-    # wrong samples count here: the share is at least what remains of them, and more than the successes alone unless some became right
+    # wrong samples count here: the share is at least what remains of them, and more than the successes alone unless
+    # some became right
     moved = np.asarray(network(torch.from_numpy(found.U_adv.astype(np.float32))).argmax(1)) != y
     assert table["wrong"]["random"][1] == pytest.approx(100 * moved.mean(), abs=1)
     assert set(table["replace"]) == set(tables.COLUMNS) and set(table["sign"]) == {*tables.COLUMNS, "jsma"}
@@ -60,8 +61,13 @@ def test_first_right_samples(network, images):
 
 
 def test_a_surrogate_equal_to_the_network_ranks_as_it_does(network, images):
-    found = tables.transfer_table(network, network, MLP((16, 12, 6, 3), seed=3).eval(), images, *images.test[0], [25], 0)
-    assert found["own"] == found["surrogate"] == found["untrained"] and found["own_gradient"] == found["surrogate_gradient"]
+    found = tables.transfer_table(
+        network, network, MLP((16, 12, 6, 3), seed=3).eval(), images, *images.test[0], [25], 0
+    )
+    assert (
+        found["own"] == found["surrogate"] == found["untrained"]
+        and found["own_gradient"] == found["surrogate_gradient"]
+    )
     u, y = images.test[0]
     right = tables.is_right(network, u, y)
     expected = attack(network, u, y, method="sensitivity", k=4, values=(0.0, 1.0), seed=0)
@@ -78,7 +84,8 @@ def test_discrepancy_says_nothing_of_u(network, images, kind):
 
 
 def test_margin_programme_is_no_worse_than_the_step(network, images):
-    """On samples that are right: PGD and the margin's programme beat random signs; a larger radius does not fail more."""
+    """On samples that are right: PGD and the margin's programme beat random signs; a larger radius does not fail
+    more."""
     pytest.importorskip("highspy")
     task = tables.as_problem(network)
     u, y = tables.classified_right(network, images, 20)
@@ -93,12 +100,19 @@ def test_margin_programme_is_no_worse_than_the_step(network, images):
 
 def test_examples_are_successes_with_their_marks(network, images):
     u, y = images.test[0]
-    options = {"dense": {"method": "fgsm", "eps": 0.3}, "sparse": {"method": "gradient", "k": 4, "eps": float("inf"), "clip": (0.0, 1.0)}}
+    options = {
+        "dense": {"method": "fgsm", "eps": 0.3},
+        "sparse": {"method": "gradient", "k": 4, "eps": float("inf"), "clip": (0.0, 1.0)},
+    }
     shown = tables.examples(network, u, y, options, 3, ["dense"])
     assert 0 < len(shown) <= 3
     for one in shown:
         clean, dense, sparse = one["panels"]
-        assert clean["predicted"] == one["label"] != dense["predicted"] and not dense["marked"] and 0 < len(sparse["marked"]) <= 4
+        assert (
+            clean["predicted"] == one["label"] != dense["predicted"]
+            and not dense["marked"]
+            and 0 < len(sparse["marked"]) <= 4
+        )
         changed = np.flatnonzero(np.abs(np.asarray(sparse["image"]) - np.asarray(clean["image"])) > 1e-3)
         assert set(changed) <= set(sparse["marked"])
     problems = tables.examples(tables.as_problem(network), u, y, {"dense": options["dense"]}, 3, ["dense"])
@@ -111,12 +125,19 @@ def test_costs_are_times(network, images):
 
 def test_marked_pixels_are_red():
     shown = with_marks([0.0, 0.5, 1.0, 2.0], [1])
-    assert shown.shape == (2, 2, 3) and np.allclose(shown[0, 1], RED) and np.allclose(shown[1], 1) and np.allclose(shown[0, 0], 0)
+    assert (
+        shown.shape == (2, 2, 3)
+        and np.allclose(shown[0, 1], RED)
+        and np.allclose(shown[1], 1)
+        and np.allclose(shown[0, 0], 0)
+    )
     with pytest.raises(ValueError, match="square"):
         with_marks([0.0] * 5, [])
     planes = np.array([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]])
     colours = with_marks(planes, [3])
-    assert np.array_equal(colours.reshape(4, 3)[:3], np.eye(3)) and np.allclose(colours[1, 1], RED) and planes[0, 3] == 0
+    assert (
+        np.array_equal(colours.reshape(4, 3)[:3], np.eye(3)) and np.allclose(colours[1, 1], RED) and planes[0, 3] == 0
+    )
 
 
 def test_figures(network, images):
@@ -125,7 +146,10 @@ def test_figures(network, images):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    options = {"dense": {"method": "fgsm", "eps": 0.3}, "sparse": {"method": "gradient", "k": 4, "eps": float("inf"), "clip": (0.0, 1.0)}}
+    options = {
+        "dense": {"method": "fgsm", "eps": 0.3},
+        "sparse": {"method": "gradient", "k": 4, "eps": float("inf"), "clip": (0.0, 1.0)},
+    }
     shown = tables.examples(network, *images.test[0], options, 2, ["dense"])
     figure = attacked_images(shown, images.meta["classes"], "squares")
     assert len(figure.axes) == 2 * 4  # clean, dense, sparse, sparse marked

@@ -25,7 +25,9 @@ SPARSE = ("jsma", "sensitivity", "gradient", "label_gradient", "random", "lp")
 def linear(weight, bias=0.0):
     """y = (w'u + bias, 0): every attack has a closed form."""
     w = np.asarray(weight, dtype=float)
-    return from_matrices(np.zeros((len(w),) * 2), np.eye(len(w)), np.vstack([w, 0 * w]), None, "identity", d=[bias, 0.0])
+    return from_matrices(
+        np.zeros((len(w),) * 2), np.eye(len(w)), np.vstack([w, 0 * w]), None, "identity", d=[bias, 0.0]
+    )
 
 
 def cyclic(seed=0, n=8, p=6, q=4, dtype=torch.float64):
@@ -33,7 +35,9 @@ def cyclic(seed=0, n=8, p=6, q=4, dtype=torch.float64):
     A = rng.normal(size=(n, n))
     A *= 0.8 / np.abs(A).sum(1, keepdims=True)
     matrices = A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p))
-    return ImplicitModel.from_matrices(*(torch.from_numpy(M).to(dtype) for M in matrices), b=torch.from_numpy(0.3 * rng.normal(size=n)).to(dtype))
+    return ImplicitModel.from_matrices(
+        *(torch.from_numpy(M).to(dtype) for M in matrices), b=torch.from_numpy(0.3 * rng.normal(size=n)).to(dtype)
+    )
 
 
 def right(model, U):
@@ -85,7 +89,9 @@ def test_attacked_inputs_are_inside_any_clip_range_exactly(method):
         low, high = np.sort(rng.normal(size=2))
         U = rng.uniform(low, high, size=(60, 3))
         options = {"steps": 3, "restarts": 2} if method == "pgd" else {}
-        found = attack(model, U, (U @ np.array([1.0, -0.7, 0.4]) < 0).astype(int), 0.3, method, clip=(low, high), **options)
+        found = attack(
+            model, U, (U @ np.array([1.0, -0.7, 0.4]) < 0).astype(int), 0.3, method, clip=(low, high), **options
+        )
         assert found.U_adv.min() >= low and found.U_adv.max() <= high
 
 
@@ -95,7 +101,17 @@ def test_sets_are_checked_when_there_is_one_class_or_no_sample():
         attack(one, np.zeros((2, 2)), np.zeros(2, int), -5, "fgsm")
 
 
-@pytest.mark.parametrize("method, options", [("jsma", {}), ("jsma", {"pairs": True}), ("gradient", {}), ("label_gradient", {}), ("sensitivity", {}), ("lp", {})])
+@pytest.mark.parametrize(
+    "method, options",
+    [
+        ("jsma", {}),
+        ("jsma", {"pairs": True}),
+        ("gradient", {}),
+        ("label_gradient", {}),
+        ("sensitivity", {}),
+        ("lp", {}),
+    ],
+)
 def test_sparse_attacks_of_a_linear_classifier_take_the_largest_weights(method, options):
     w = np.array([1.0, -3.0, 0.5, 2.0])
     U = np.full((1, 4), 0.5) + np.array([[0.2, 0, 0, 0.3]])
@@ -121,7 +137,9 @@ def test_the_signed_response_of_a_linear_model():
     y = right(P, U)
     got = sparse_attacks.linear_direction(P, U, y)
     step = 1e-6 * np.eye(3)
-    slope = lambda u: (P.output(P.equilibrium(u + step)[0], u + step) - P.output(P.equilibrium(u[None])[0], u[None])) / 1e-6  # noqa: E731
+    slope = lambda u: (
+        (P.output(P.equilibrium(u + step)[0], u + step) - P.output(P.equilibrium(u[None])[0], u[None])) / 1e-6
+    )
     for i in range(5):
         G = slope(U[i])
         np.testing.assert_allclose(got[i], G[:, 1 - y[i]] - G[:, y[i]], atol=1e-5)
@@ -145,7 +163,7 @@ def test_pgd_returns_its_best_point():
     y = right(model, U)
     P = problem(model)
     box = uncertainty(U, eps=0.05)
-    worst = lambda V: np.einsum("nkq,nq->nk", margins(y, 4), P.output(P.equilibrium(V)[0], V)).min(axis=1)  # noqa: E731
+    worst = lambda V: np.einsum("nkq,nq->nk", margins(y, 4), P.output(P.equilibrium(V)[0], V)).min(axis=1)
     few, more = (worst(gradient_attacks.pgd(model, U, y, box, steps=s, restarts=r)) for s, r in ((1, 1), (30, 3)))
     assert (more <= few + 1e-9).all() and (few <= worst(U) + 1e-9).all()
     again = gradient_attacks.pgd(model, U, y, box, steps=5, restarts=2, seed=4)
@@ -194,12 +212,16 @@ def test_jsma_finds_the_best_pairs_of_brute_force_on_a_smooth_model():
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_papernots_saliency(pairs):
-    # increases where the target's output grows and the others' fall, decreases the other way round, one or two inputs a step
+    # increases where the target's output grows and the others' fall, decreases the other way round, one or two inputs a
+    # step
     C = np.array([[2.0, -1.0, 0.5, 0.1], [-1.0, 1.5, 0.2, -0.4]])
     P = from_matrices(np.zeros((4, 4)), np.eye(4), C, None, "identity", d=[9.0, 0.0])
-    found = attack(P, np.full((1, 4), 0.5), np.array([0]), np.inf, "jsma", k=2, clip=(0, 1), saliency="papernot", pairs=pairs)
+    found = attack(
+        P, np.full((1, 4), 0.5), np.array([0]), np.inf, "jsma", k=2, clip=(0, 1), saliency="papernot", pairs=pairs
+    )
     moved = found.U_adv[0] - 0.5
-    # singly: -a o is 2, 1.5, none (equal signs), .04 for inputs 0 to 3. A pair moves one way: falls of 0 and 3 give 2.1 * 1.4, of 0 and 2 2.5 * .8
+    # singly: -a o is 2, 1.5, none (equal signs), .04 for inputs 0 to 3. A pair moves one way: falls of 0 and 3 give 2.1
+    # * 1.4, of 0 and 2 2.5 * .8
     assert list(moved) == ([-0.5, 0.0, 0.0, -0.5] if pairs else [-0.5, 0.5, 0.0, 0.0])
 
 

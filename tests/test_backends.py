@@ -75,7 +75,11 @@ def blas_threads(arrays, chunk):
     from threadpoolctl import threadpool_info
 
     np.ones((2, 2)) @ np.ones((2, 2))
-    return {"A": np.array([max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)])}
+    return {
+        "A": np.array(
+            [max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)]
+        )
+    }
 
 
 def writes(arrays, chunk):
@@ -87,9 +91,13 @@ def writes(arrays, chunk):
 def ray_session():
     ray = pytest.importorskip("ray")
     ray.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20, logging_level="ERROR",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=80 * 2**20,
+        logging_level="ERROR",
         runtime_env={"env_vars": {"PYTHONPATH": str(HERE)}},
-    )  # fmt: skip
+    )
     yield ray
     ray.shutdown()
 
@@ -114,7 +122,9 @@ def serial():
 def test_serial_is_the_function_itself(serial):
     arrays = _arrays()
     expected = [rows_of(arrays, chunk) for chunk in CHUNKS]
-    assert len(serial) == len(CHUNKS) and all(found.keys() == one.keys() for found, one in zip(serial, expected, strict=True))
+    assert len(serial) == len(CHUNKS) and all(
+        found.keys() == one.keys() for found, one in zip(serial, expected, strict=True)
+    )
     for found, one in zip(serial, expected, strict=True):
         for name, value in one.items():
             assert found[name].dtype == value.dtype and np.array_equal(found[name], value), name
@@ -123,10 +133,13 @@ def test_serial_is_the_function_itself(serial):
 @pytest.mark.parametrize(
     ("backend", "options"),
     [
-        ("threads", {}), ("threads", {"workers": 1}), ("processes", {"start_method": "fork"}), ("processes", {"start_method": "spawn"}),
+        ("threads", {}),
+        ("threads", {"workers": 1}),
+        ("processes", {"start_method": "fork"}),
+        ("processes", {"start_method": "spawn"}),
         ("processes", {"start_method": "forkserver"}),
     ],
-)  # fmt: skip
+)
 def test_backends_agree_bit_for_bit(serial, backend, options):
     if options.get("start_method") == "fork" and sys.platform == "win32":
         pytest.skip("no fork on this system")
@@ -187,11 +200,21 @@ class Warm:
         Path(self.folder, str(os.getpid())).touch()
 
 
-@pytest.mark.parametrize(("backend", "start"), [("serial", None), ("threads", None), ("processes", "fork"), ("processes", "spawn")])
+@pytest.mark.parametrize(
+    ("backend", "start"), [("serial", None), ("threads", None), ("processes", "fork"), ("processes", "spawn")]
+)
 def test_warm_up_runs_before_the_first_chunk(tmp_path, backend, start):
     (tmp_path / "warm").mkdir()
     solver = Logs(tmp_path / "log")
-    map_chunks(solver, CHUNKS, arrays=_arrays(), backend=backend, workers=2, start_method=start, warm_up=Warm(tmp_path / "warm"))
+    map_chunks(
+        solver,
+        CHUNKS,
+        arrays=_arrays(),
+        backend=backend,
+        workers=2,
+        start_method=start,
+        warm_up=Warm(tmp_path / "warm"),
+    )
     warm = {int(p.name) for p in (tmp_path / "warm").iterdir()}
     assert {int(line.split()[2]) for line in (tmp_path / "log").read_text().splitlines()} <= warm
 
@@ -221,9 +244,22 @@ def test_compiled_rows_survive_a_killed_worker_bit_for_bit(tmp_path, request, ba
         request.getfixturevalue("ray_session")
     rng = np.random.default_rng(3)
     M, Z = rng.normal(size=(25, 30)), rng.normal(size=(25, 40))
-    arrays = {"G": M.T @ M, "C": Z.T @ M, "zz": (Z**2).sum(0), "mask": np.arange(30) < 20, "first": np.zeros(40, dtype=np.int64)}
+    arrays = {
+        "G": M.T @ M,
+        "C": Z.T @ M,
+        "zz": (Z**2).sum(0),
+        "mask": np.arange(30) < 20,
+        "first": np.zeros(40, dtype=np.int64),
+    }
     solver = functools.partial(
-        solve_chunk, n_states=30, kappa=0.4, state={"beta": 0.1}, output={"beta": 0.2}, perspective=False, rtol=1e-6, atol=1e-9
+        solve_chunk,
+        n_states=30,
+        kappa=0.4,
+        state={"beta": 0.1},
+        output={"beta": 0.2},
+        perspective=False,
+        rtol=1e-6,
+        atol=1e-9,
     )
     wanted, _ = map_chunks(solver, CHUNKS, arrays=arrays)
     results, _ = map_chunks(Dies(tmp_path, solver=solver), CHUNKS, arrays=arrays, backend=backend, workers=2)
@@ -235,9 +271,13 @@ def test_compiled_rows_survive_a_killed_worker_bit_for_bit(tmp_path, request, ba
 
 def test_ray_resumes_and_shares_a_folder_with_other_backends(serial, tmp_path, ray_session):
     with pytest.raises(ArithmeticError):
-        map_chunks(Logs(tmp_path / "first", fails_at=CHUNKS[4]), CHUNKS, arrays=_arrays(), resume=tmp_path / "rows", key="k")
+        map_chunks(
+            Logs(tmp_path / "first", fails_at=CHUNKS[4]), CHUNKS, arrays=_arrays(), resume=tmp_path / "rows", key="k"
+        )
     second = Logs(tmp_path / "second")
-    results, report = map_chunks(second, CHUNKS, arrays=_arrays(), backend="ray", workers=2, resume=tmp_path / "rows", key="k")
+    results, report = map_chunks(
+        second, CHUNKS, arrays=_arrays(), backend="ray", workers=2, resume=tmp_path / "rows", key="k"
+    )
     _same(results, serial)
     assert report.n_loaded == 4 and sorted(second.chunks()) == CHUNKS[4:]
 
@@ -334,7 +374,8 @@ map_chunks(Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4
 def test_a_killed_driver_resumes_without_repeating_rows(serial, tmp_path, backend, stop):
     folder = tmp_path / "rows"
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(HERE), str(tmp_path / "first"), str(folder), backend], stderr=subprocess.DEVNULL
+        [sys.executable, "-c", DRIVER, str(HERE), str(tmp_path / "first"), str(folder), backend],
+        stderr=subprocess.DEVNULL,
     )
     limit = time.monotonic() + 60
     while len(list(folder.glob("rows-*.npz"))) < 4 and time.monotonic() < limit:
@@ -382,7 +423,15 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path, interruptible):
     watcher = threading.Thread(target=interrupt)
     watcher.start()
     with pytest.raises(KeyboardInterrupt):
-        map_chunks(Logs(tmp_path / "log", 0.12), CHUNKS, arrays=_arrays(), backend="processes", workers=1, resume=folder, key="k")
+        map_chunks(
+            Logs(tmp_path / "log", 0.12),
+            CHUNKS,
+            arrays=_arrays(),
+            backend="processes",
+            workers=1,
+            resume=folder,
+            key="k",
+        )
     watcher.join()
     kept = list(folder.glob("rows-*.npz"))
     assert 1 <= len(kept) < len(CHUNKS)
@@ -415,11 +464,13 @@ def test_a_damaged_chunk_is_solved_again(serial, tmp_path):
 def test_content_key_sees_values_shapes_names_and_settings():
     arrays = _arrays()
     keys = {
-        content_key(arrays, ("kappa", 0.9)), content_key(arrays, ("kappa", 0.8)), content_key(_arrays(1), ("kappa", 0.9)),
+        content_key(arrays, ("kappa", 0.9)),
+        content_key(arrays, ("kappa", 0.8)),
+        content_key(_arrays(1), ("kappa", 0.9)),
         content_key({"G": arrays["G"], "D": arrays["C"]}, ("kappa", 0.9)),
         content_key({**arrays, "C": arrays["C"].reshape(30, 40)}, ("kappa", 0.9)),
         content_key({**arrays, "C": arrays["C"].astype(np.float32)}, ("kappa", 0.9)),
-    }  # fmt: skip
+    }
     assert len(keys) == 6
     assert content_key(arrays, ("kappa", 0.9)) == content_key(dict(reversed(arrays.items())), ("kappa", 0.9))
     assert content_key({"G": np.asfortranarray(arrays["G"])}, 1) == content_key({"G": arrays["G"]}, 1)
@@ -432,10 +483,12 @@ def test_content_key_sees_values_shapes_names_and_settings():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"backend": "mpi"}, "unknown backend 'mpi'"), ({"workers": 0}, "workers must be a positive int, got 0"),
-        ({"workers": True}, "workers must be"), ({"backend": "processes", "start_method": "clone"}, "unknown start_method 'clone'"),
+        ({"backend": "mpi"}, "unknown backend 'mpi'"),
+        ({"workers": 0}, "workers must be a positive int, got 0"),
+        ({"workers": True}, "workers must be"),
+        ({"backend": "processes", "start_method": "clone"}, "unknown start_method 'clone'"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments(options, match):
     with pytest.raises(ValueError, match=match):
         map_chunks(rows_of, CHUNKS, arrays=_arrays(), **options)
@@ -457,9 +510,15 @@ def test_a_missing_ray_names_the_extra(monkeypatch):
 
 def test_importing_the_backends_imports_no_ray():
     out = subprocess.run(
-        [sys.executable, "-c", "import implicit_models.sim.fit, implicit_models.sim.backends, sys; print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import implicit_models.sim.fit, implicit_models.sim.backends, sys; print(*sys.modules)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert not set(out.stdout.split()) & {"ray", "cvxpy", "sklearn", "threadpoolctl"}
 
 

@@ -1,4 +1,5 @@
-"""Reader of real bars: gaps, duplicates, disorder, bad prices and wrong time zones are reported, and repaired only where that is accepted."""
+"""Reader of real bars: gaps, duplicates, disorder, bad prices and wrong time zones are reported, and repaired only
+where that is accepted."""
 
 import gzip
 import os
@@ -31,13 +32,23 @@ def columns(bars):
 
 def frame(bars, zone="America/New_York"):
     time = pd.DatetimeIndex(bars.time).tz_localize("UTC").tz_convert(zone)
-    return pd.DataFrame({"Timestamp": time.tz_localize(None).strftime("%Y-%m-%d %H:%M:%S"), "O": bars.open, "High": bars.high,
-                         "low": bars.low, "Close Price": bars.close, "Vol": bars.volume})
+    return pd.DataFrame(
+        {
+            "Timestamp": time.tz_localize(None).strftime("%Y-%m-%d %H:%M:%S"),
+            "O": bars.open,
+            "High": bars.high,
+            "low": bars.low,
+            "Close Price": bars.close,
+            "Vol": bars.volume,
+        }
+    )
 
 
 def test_clean_bars_come_back_as_they_are(market):
     bars, report = check_bars(market.time, columns(market))
-    assert len(bars) == len(market) and report.missing == report.outside == report.duplicates == report.out_of_order == 0
+    assert (
+        len(bars) == len(market) and report.missing == report.outside == report.duplicates == report.out_of_order == 0
+    )
     np.testing.assert_array_equal(bars.position, market.position)
     np.testing.assert_array_equal(bars.close, market.close)
 
@@ -54,7 +65,9 @@ def test_csv_with_aliases_and_local_times(market, tmp_path):
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_unix_times_are_utc(market, tmp_path, unit):
     path = tmp_path / "amc.csv"
-    pd.DataFrame({"t": market.time.astype(f"datetime64[{unit}]").astype("int64"), "vw": market.vwap}).to_csv(path, index=False)
+    pd.DataFrame({"t": market.time.astype(f"datetime64[{unit}]").astype("int64"), "vw": market.vwap}).to_csv(
+        path, index=False
+    )
     bars, _ = read_bars(path)
     np.testing.assert_array_equal(bars.time, market.time)
     np.testing.assert_array_equal(bars.vwap, market.vwap)
@@ -81,18 +94,26 @@ def test_wrong_time_zone_is_an_error_that_names_the_shift(market, tmp_path, wron
 
 def test_a_fixed_offset_fails_in_the_months_it_is_wrong_for():
     bars = minute_market(2, "2021-02-01", "2021-04-30")
-    with pytest.raises(BarsError, match="from 2021-03-15 only.*-1 h would give 100%"):  # UTC-5 all year: right in winter
-        check_bars(np.where(bars.time > np.datetime64("2021-03-14"), bars.time + np.timedelta64(1, "h"), bars.time), columns(bars))
+    with pytest.raises(
+        BarsError, match="from 2021-03-15 only.*-1 h would give 100%"
+    ):  # UTC-5 all year: right in winter
+        check_bars(
+            np.where(bars.time > np.datetime64("2021-03-14"), bars.time + np.timedelta64(1, "h"), bars.time),
+            columns(bars),
+        )
 
 
 # Clocks changed on 2021-03-14 and 2021-11-07 in New York, on 2021-03-28 and 2021-10-31 in London.
-@pytest.mark.parametrize("first, last, offset, session, shift", [
-    ("2021-11-01", "2021-11-30", "-05:00", "5 sessions from 2021-11-01", "-1 h"),
-    ("2021-11-01", "2021-11-30", "-04:00", "5 sessions from 2021-11-08", "+1 h"),
-    ("2021-03-01", "2021-03-31", "-05:00", "5 sessions from 2021-03-15", "-1 h"),
-    ("2021-03-01", "2021-03-31", "-04:00", "5 sessions from 2021-03-01", "+1 h"),
-    ("2021-11-05", "2021-11-30", "-05:00", "1 session from 2021-11-05", "-1 h"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, last, offset, session, shift",
+    [
+        ("2021-11-01", "2021-11-30", "-05:00", "5 sessions from 2021-11-01", "-1 h"),
+        ("2021-11-01", "2021-11-30", "-04:00", "5 sessions from 2021-11-08", "+1 h"),
+        ("2021-03-01", "2021-03-31", "-05:00", "5 sessions from 2021-03-15", "-1 h"),
+        ("2021-03-01", "2021-03-31", "-04:00", "5 sessions from 2021-03-01", "+1 h"),
+        ("2021-11-05", "2021-11-30", "-05:00", "1 session from 2021-11-05", "-1 h"),
+    ],
+)
 def test_a_fixed_offset_fails_in_a_month_in_which_clocks_change(tmp_path, first, last, offset, session, shift):
     bars = minute_market(2, first, last)
     path = tmp_path / "amc.csv"
@@ -102,13 +123,14 @@ def test_a_fixed_offset_fails_in_a_month_in_which_clocks_change(tmp_path, first,
         read_bars(path)
 
 
-@pytest.mark.parametrize("first, last, session", [
-    ("2021-10-18", "2021-11-19", "2021-11-01"),
-    ("2021-03-01", "2021-04-09", "2021-03-15"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, last, session", [("2021-10-18", "2021-11-19", "2021-11-01"), ("2021-03-01", "2021-04-09", "2021-03-15")]
+)
 def test_london_less_five_hours_fails_in_the_weeks_between_two_changes(tmp_path, first, last, session):
     bars = minute_market(2, first, last)
-    london = pd.DatetimeIndex(bars.time).tz_localize("UTC").tz_convert("Europe/London").tz_localize(None) - pd.Timedelta(hours=5)
+    london = pd.DatetimeIndex(bars.time).tz_localize("UTC").tz_convert("Europe/London").tz_localize(
+        None
+    ) - pd.Timedelta(hours=5)
     path = tmp_path / "amc.csv"
     frame(bars).assign(Timestamp=london.strftime("%Y-%m-%d %H:%M:%S")).to_csv(path, index=False)
     with pytest.raises(BarsError, match=f"5 sessions from {session} only.*[+]1 h would give 100%"):
@@ -121,14 +143,23 @@ def test_two_sessions_of_a_week_an_hour_off_are_seen(market):
         check_bars(market.time + np.where(late, 60, 0).astype("timedelta64[m]"), columns(market))
 
 
-@pytest.mark.parametrize("minutes, message", [
-    (30, "from 2021-03-01 only.*-30 min would give 100%"),
-    (-30, "from 2021-03-01 only.*[+]30 min would give 100%"),
-    (330, "from 2021-03-01 only.*-5 h 30 min would give 100%"),
-    (1, "5 of the 5 sessions of a week, from 2021-03-01, begin and end 1 min after .*-1 min would fit: are the bars stamped at their end"),
-    (-1, "from 2021-03-01, begin and end 1 min before .*[+]1 min would fit"),
-    (15, "from 2021-03-01, begin and end 15 min after .*-15 min would fit"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "minutes, message",
+    [
+        (30, "from 2021-03-01 only.*-30 min would give 100%"),
+        (-30, "from 2021-03-01 only.*[+]30 min would give 100%"),
+        (330, "from 2021-03-01 only.*-5 h 30 min would give 100%"),
+        (
+            1,
+            (
+                "5 of the 5 sessions of a week, from 2021-03-01, begin and end 1 min after .*-1 min would fit: are the"
+                " bars stamped at their end"
+            ),
+        ),
+        (-1, "from 2021-03-01, begin and end 1 min before .*[+]1 min would fit"),
+        (15, "from 2021-03-01, begin and end 15 min after .*-15 min would fit"),
+    ],
+)
 @pytest.mark.parametrize("volume", [True, False])
 def test_shifts_of_less_than_an_hour_are_seen(market, minutes, message, volume):
     values = {name: column for name, column in columns(market).items() if volume or name != "volume"}
@@ -137,7 +168,8 @@ def test_shifts_of_less_than_an_hour_are_seen(market, minutes, message, volume):
 
 
 def with_extended_hours(bars, seed=0):
-    """Times and columns with 04:00 to 20:00: a twentieth of the session's volume a minute, and the closing auction at 16:00."""
+    """Times and columns with 04:00 to 20:00: a twentieth of the session's volume a minute, and the closing auction at
+    16:00."""
     generator = np.random.default_rng(seed)
     times, volumes = [bars.time], [bars.volume]
     for day, (opening, length) in enumerate(zip(bars.calendar.opens, bars.calendar.minutes)):
@@ -255,16 +287,19 @@ def test_constant_series_is_read(market):
     assert np.ptp(bars.vwap) == 0
 
 
-@pytest.mark.parametrize("change, options, message", [
-    (lambda f: f, {}, "have no offset: say time_zone"),
-    (lambda f: f, {"time_zone": "Mars/Base"}, "'Mars/Base' is unknown"),
-    (lambda f: f.drop(columns="Timestamp"), {"time_zone": "UTC"}, "no column of times"),
-    (lambda f: f.drop(columns="low"), {"time_zone": "America/New_York"}, "high, low and close, or vwap"),
-    (lambda f: f.assign(c=1.0), {"time_zone": "America/New_York"}, "could both be close"),
-    (lambda f: f.assign(Timestamp="noon"), {"time_zone": "America/New_York"}, "times cannot be read"),
-    (lambda f: f.iloc[:0], {"time_zone": "America/New_York"}, "no rows"),
-    (lambda f: f, {"columns": {"price": "O"}}, "price unknown"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, options, message",
+    [
+        (lambda f: f, {}, "have no offset: say time_zone"),
+        (lambda f: f, {"time_zone": "Mars/Base"}, "'Mars/Base' is unknown"),
+        (lambda f: f.drop(columns="Timestamp"), {"time_zone": "UTC"}, "no column of times"),
+        (lambda f: f.drop(columns="low"), {"time_zone": "America/New_York"}, "high, low and close, or vwap"),
+        (lambda f: f.assign(c=1.0), {"time_zone": "America/New_York"}, "could both be close"),
+        (lambda f: f.assign(Timestamp="noon"), {"time_zone": "America/New_York"}, "times cannot be read"),
+        (lambda f: f.iloc[:0], {"time_zone": "America/New_York"}, "no rows"),
+        (lambda f: f, {"columns": {"price": "O"}}, "price unknown"),
+    ],
+)
 def test_files_that_cannot_be_read_say_why(market, tmp_path, change, options, message):
     path = tmp_path / "amc.csv"
     change(frame(market)).to_csv(path, index=False)
@@ -297,26 +332,32 @@ def test_a_number_that_is_none_is_named_by_row_and_column(market, tmp_path, colu
         read_bars(path, time_zone="America/New_York")
 
 
-@pytest.mark.parametrize("name, content, message", [
-    ("a.csv", b"", "a.csv: the file is empty"),
-    ("a.csv", b"time,vwap\n", "no rows"),
-    ("a.csv", b"time,vwap\n1,2\n1,2,3,4\n", "cannot be read"),
-    ("a.csv", b"time,vwap\n\xff,2\n", "cannot be read"),
-    ("a.csv.gz", b"time,vwap\n", "cannot be read"),
-    ("a.csv.gz", gzip.compress(b"time,vwap\n1,2\n", mtime=0)[:-9], "cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.csv", b"", "a.csv: the file is empty"),
+        ("a.csv", b"time,vwap\n", "no rows"),
+        ("a.csv", b"time,vwap\n1,2\n1,2,3,4\n", "cannot be read"),
+        ("a.csv", b"time,vwap\n\xff,2\n", "cannot be read"),
+        ("a.csv.gz", b"time,vwap\n", "cannot be read"),
+        ("a.csv.gz", gzip.compress(b"time,vwap\n1,2\n", mtime=0)[:-9], "cannot be read"),
+    ],
+)
 def test_broken_files_say_so(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BarsError, match=message):
         read_bars(tmp_path / name)
 
 
-@pytest.mark.parametrize("first, last, row, what", [
-    # 01:00 to 01:59 comes twice on the 7th: row 60 of the second day in New York
-    ("2021-11-06 04:00", "2021-11-08 20:59", 1440 + 60, "2021-11-07 01:00:00"),
-    # 02:00 does not come on the 14th
-    (None, None, 1440 + 120, "2021-03-14 02:00:00"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, last, row, what",
+    [
+        # 01:00 to 01:59 comes twice on the 7th: row 60 of the second day in New York
+        ("2021-11-06 04:00", "2021-11-08 20:59", 1440 + 60, "2021-11-07 01:00:00"),
+        # 02:00 does not come on the 14th
+        (None, None, 1440 + 120, "2021-03-14 02:00:00"),
+    ],
+)
 def test_a_local_time_that_is_unclear_is_called_so(tmp_path, first, last, row, what):
     if first:
         local = pd.date_range(first, last, freq="min", tz="UTC").tz_convert("America/New_York").tz_localize(None)
@@ -382,7 +423,14 @@ def test_real_bars_are_read_and_a_shift_of_an_hour_is_seen():
     time, values = real_rows()
     bars, report = check_bars(time, values)
     assert len(bars) == 8573 and report.empty_sessions == ["2022-03-21", "2022-03-29", "2022-04-06"]
-    for minutes, name in ((-60, "[+]1 h"), (60, "-1 h"), (-30, "[+]30 min"), (30, "-30 min"), (-1, "[+]1 min"), (1, "-1 min")):
+    for minutes, name in (
+        (-60, "[+]1 h"),
+        (60, "-1 h"),
+        (-30, "[+]30 min"),
+        (30, "-30 min"),
+        (-1, "[+]1 min"),
+        (1, "-1 min"),
+    ):
         with pytest.raises(BarsError, match=f"from 2022-03-14.* {name} would"):
             check_bars(time + np.timedelta64(minutes, "m"), values)
     for date in np.unique(bars.date):  # neither is a single real session called shifted

@@ -26,7 +26,17 @@ def torched(*arrays):
     return [torch.from_numpy(np.ascontiguousarray(x)) for x in arrays]
 
 
-CASES = [(0.5, 0.0), (2.0, 0.0), (30.0, 0.0), (1e3, 0.0), (np.inf, 5.0), (np.inf, 0.1), (3.0, 20.0), (1e-9, 0.0), (np.inf, 1e9)]
+CASES = [
+    (0.5, 0.0),
+    (2.0, 0.0),
+    (30.0, 0.0),
+    (1e3, 0.0),
+    (np.inf, 5.0),
+    (np.inf, 0.1),
+    (3.0, 20.0),
+    (1e-9, 0.0),
+    (np.inf, 1e9),
+]
 
 
 @pytest.mark.parametrize(("radius", "beta"), CASES)
@@ -40,7 +50,13 @@ def test_rows_are_those_of_the_compiled_path(radius, beta):
 
 
 @settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 999), k=st.integers(1, 30), m=st.integers(2, 60), radius=st.floats(1e-3, 50), shared=st.floats(0, 3))
+@given(
+    seed=st.integers(0, 999),
+    k=st.integers(1, 30),
+    m=st.integers(2, 60),
+    radius=st.floats(1e-3, 50),
+    shared=st.floats(0, 3),
+)
 def test_a_small_gap_is_a_small_gap(seed, k, m, radius, shared):
     """Whatever the path did, the gap is that of the problem; it is small wherever no columns depend on each other."""
     G, c, zz, X, z = problems(4, k, m, seed, shared)
@@ -63,7 +79,11 @@ def test_rows_end_apart():
     kappa = np.geomspace(1e-3, 30, 30)
     together = batched_path(*torched(G, c, kappa), 0.0).numpy()
     for i in range(0, 30, 7):
-        np.testing.assert_allclose(together[i], batched_path(*torched(G[i : i + 1], c[i : i + 1], kappa[i : i + 1]), 0.0)[0].numpy(), atol=1e-12)
+        np.testing.assert_allclose(
+            together[i],
+            batched_path(*torched(G[i : i + 1], c[i : i + 1], kappa[i : i + 1]), 0.0)[0].numpy(),
+            atol=1e-12,
+        )
 
 
 def test_copies_are_left_to_others():

@@ -74,7 +74,9 @@ def test_multiplier_is_where_the_lars_path_meets_kappa():
     kappa = 0.6 * norms[-1]
     want = np.interp(kappa, norms, alphas) * len(z)
     for method in METHODS:
-        assert solve_on_path(*normal(M, z), kappa=kappa, method=method, rtol=1e-12, atol=1e-14).lam == pytest.approx(want, rel=1e-5)
+        assert solve_on_path(*normal(M, z), kappa=kappa, method=method, rtol=1e-12, atol=1e-14).lam == pytest.approx(
+            want, rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.5])
@@ -94,9 +96,14 @@ def test_ball_over_part_of_the_vector(ridge):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), m=st.integers(2, 25), d=st.integers(1, 30), ridge=st.sampled_from([0.0, 0.3]), share=st.floats(1e-4, 2.0),
-    method=st.sampled_from(METHODS), spoil=st.sampled_from(["none", "duplicate", "zero", "equal"]),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    m=st.integers(2, 25),
+    d=st.integers(1, 30),
+    ridge=st.sampled_from([0.0, 0.3]),
+    share=st.floats(1e-4, 2.0),
+    method=st.sampled_from(METHODS),
+    spoil=st.sampled_from(["none", "duplicate", "zero", "equal"]),
+)
 def test_gap_bounds_the_distance_to_the_optimum(seed, m, d, ridge, share, method, spoil):
     M, z = problem(m, d, seed)
     if spoil == "duplicate":
@@ -172,7 +179,10 @@ def test_printed_bound_of_g_at_zero_is_false():
     M, z = 0.1 * np.eye(3), np.ones(3)
     assert g(*normal(M, z), 1e-9) == pytest.approx(30, rel=1e-6)
     assert np.abs(M.T @ z).sum() / 3 < 1
-    M, z = np.array([[1.0, 2.0]]), np.array([2.0])  # rank-deficient: the limit is the least l1 norm, the inverse does not exist
+    M, z = (
+        np.array([[1.0, 2.0]]),
+        np.array([2.0]),
+    )  # rank-deficient: the limit is the least l1 norm, the inverse does not exist
     assert g(*normal(M, z), 1e-9) == pytest.approx(1.0, rel=1e-6)
     assert np.abs(np.linalg.lstsq(M, z, rcond=None)[0]).sum() == pytest.approx(1.2)
 
@@ -258,12 +268,21 @@ def test_edges():
     assert not lasso(G, c, zz, 1.001 * lambda_max(c)).a.any()
 
 
-@pytest.mark.parametrize("bad, message", [
-    ({"kappa": -1.0}, "kappa must be"), ({"kappa": np.nan}, "kappa must be"), ({"method": "secant"}, "method must be one of"),
-    ({"ridge": -1.0}, "ridge must be"), ({"start": np.zeros(3)}, r"start must have shape \(25,\), got \(3,\)"),
-    ({"G": np.zeros((25, 3))}, r"square matrix, got shape \(25, 3\)"), ({"c": np.zeros(3)}, r"c must have shape \(25,\).*\(3,\)"),
-    ({"zz": -1.0}, "zz must be"), ({"zz": np.ones(2)}, "zz must be one number"), ({"c": np.full(25, np.nan)}, "c has values that are not finite"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"kappa": -1.0}, "kappa must be"),
+        ({"kappa": np.nan}, "kappa must be"),
+        ({"method": "secant"}, "method must be one of"),
+        ({"ridge": -1.0}, "ridge must be"),
+        ({"start": np.zeros(3)}, r"start must have shape \(25,\), got \(3,\)"),
+        ({"G": np.zeros((25, 3))}, r"square matrix, got shape \(25, 3\)"),
+        ({"c": np.zeros(3)}, r"c must have shape \(25,\).*\(3,\)"),
+        ({"zz": -1.0}, "zz must be"),
+        ({"zz": np.ones(2)}, "zz must be one number"),
+        ({"c": np.full(25, np.nan)}, "c has values that are not finite"),
+    ],
+)
 def test_bad_input(bad, message):
     M, z = problem()
     G, c, zz = normal(M, z)

@@ -30,8 +30,11 @@ from implicit_models.robustness.specification import margins
         ({"spec": [[1.0, 1j, 0.0]]}, TypeError, "spec must be real"),
         ({"spec": torch.zeros(1, 3, dtype=torch.complex64)}, TypeError, "spec must be real"),
         ({"sigma": np.full(4, 0.1 + 0.1j), "eps": None}, TypeError, "complex"),
-        *(({name: value}, ValueError, f"{name} must be .*{value}") for name in ("passes", "ascent_steps", "splits")
-          for value in (-3, 1.9, "4", True)),
+        *(
+            ({name: value}, ValueError, f"{name} must be .*{value}")
+            for name in ("passes", "ascent_steps", "splits")
+            for value in (-3, 1.9, "4", True)
+        ),
         ({"splits": None}, ValueError, "splits must be .*None"),
         ({"early_stop": 1}, ValueError, "early_stop must be .*1"),
     ],
@@ -41,14 +44,17 @@ def test_refusals(options, error, words):
         bounds(cyclic(0), np.zeros((3, 4)), **{"eps": 0.1, **options})
 
 
-@pytest.mark.parametrize("name, value, methods", [
-    ("relaxation", "displayed", ("lp",)),
-    ("passes", 2, ("dual", "lp")),
-    ("ascent_steps", 4, ("dual",)),
-    ("sides", "lower", ("dual", "lp")),
-    ("early_stop", True, ("dual",)),
-    ("splits", 5, ("dual",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value, methods",
+    [
+        ("relaxation", "displayed", ("lp",)),
+        ("passes", 2, ("dual", "lp")),
+        ("ascent_steps", 4, ("dual",)),
+        ("sides", "lower", ("dual", "lp")),
+        ("early_stop", True, ("dual",)),
+        ("splits", 5, ("dual",)),
+    ],
+)
 def test_no_option_is_ignored(name, value, methods):
     task, U = cyclic(0), np.zeros((1, 4))
     for method in METHODS:
@@ -65,8 +71,9 @@ def test_no_option_is_ignored(name, value, methods):
 def test_integers_of_numpy_are_counts():
     task, U = cyclic(0), np.zeros((1, 4))
     plain = bounds(task, U, eps=0.1, passes=2, ascent_steps=4, splits=3, early_stop=True)
-    found = bounds(task, U, eps=0.1, passes=np.int64(2), ascent_steps=np.int32(4), splits=np.int8(3),
-                   early_stop=np.True_)
+    found = bounds(
+        task, U, eps=0.1, passes=np.int64(2), ascent_steps=np.int32(4), splits=np.int8(3), early_stop=np.True_
+    )
     assert np.array_equal(found.lb, plain.lb)
 
 
@@ -109,8 +116,12 @@ def test_takes_models_tensors_and_every_method():
     y = model(U).detach().double().numpy()
     for method in METHODS:
         found = bounds(model, U, eps=0.05, method=method)
-        assert found.lb.dtype == np.float64 and found.xl.shape == (3, 7) and found.lb.shape == (3,
-                                                                                                3) and list(found.status) == ["ok"] * 3
+        assert (
+            found.lb.dtype == np.float64
+            and found.xl.shape == (3, 7)
+            and found.lb.shape == (3, 3)
+            and list(found.status) == ["ok"] * 3
+        )
         assert (found.lb <= y + 1e-4).all() and (found.ub >= y - 1e-4).all()
         assert (found.ub > found.lb).all() and found.cert.method == method
 
@@ -136,8 +147,9 @@ def test_a_sample_that_fails_leaves_the_others(monkeypatch):
 def test_clip_is_explicit():
     task = from_matrices([[0.0]], [[1.0]], [[1.0]])
     free, clipped = (bounds(task, [[0.95]], eps=0.1, clip=clip, method="dual") for clip in (None, (0, 1)))
-    np.testing.assert_allclose([free.lb[0, 0], free.ub[0, 0], clipped.lb[0, 0], clipped.ub[0, 0]], [0.85, 1.05, 0.85,
-                                                                                                    1.0], atol=1e-9)
+    np.testing.assert_allclose(
+        [free.lb[0, 0], free.ub[0, 0], clipped.lb[0, 0], clipped.ub[0, 0]], [0.85, 1.05, 0.85, 1.0], atol=1e-9
+    )
     with pytest.raises(ValueError, match="sample 0"):
         bounds(task, [[1.5]], eps=0.1, clip=(0, 1), method="interval")
 
@@ -146,17 +158,27 @@ def test_clip_is_explicit():
 @given(st.integers(0, 10**6))
 def test_chain_of_inclusions(seed):
     rng = np.random.default_rng(seed)
-    task = cyclic(seed, n=int(rng.integers(1, 9)), p=int(rng.integers(1, 6)), radius=float(rng.uniform(0.05, 0.97)),
-                  bias=bool(rng.integers(2)))
+    task = cyclic(
+        seed,
+        n=int(rng.integers(1, 9)),
+        p=int(rng.integers(1, 6)),
+        radius=float(rng.uniform(0.05, 0.97)),
+        bias=bool(rng.integers(2)),
+    )
     p = task.p
     centre, sigma = rng.normal(size=(2, p)), rng.random(p) * (rng.random(p) < 0.8)
     found = {m: bounds(task, centre, sigma=sigma, method=m) for m in ("box", "interval", "dual")}
     found["triangle"] = bounds(task, centre, sigma=sigma, method="lp")
-    found["displayed"], found["theorem7"] = (bounds(task, centre, sigma=sigma, method="lp",
-                                                    relaxation=r) for r in ("displayed", "theorem7"))
-    for inner, outer in (("dual", "interval"), ("interval", "box"), ("triangle", "interval"), ("theorem7",
-                                                                                               "displayed"),
-                                                                                               ("displayed", "box")):
+    found["displayed"], found["theorem7"] = (
+        bounds(task, centre, sigma=sigma, method="lp", relaxation=r) for r in ("displayed", "theorem7")
+    )
+    for inner, outer in (
+        ("dual", "interval"),
+        ("interval", "box"),
+        ("triangle", "interval"),
+        ("theorem7", "displayed"),
+        ("displayed", "box"),
+    ):
         slack = 1e-6 * (1 + np.abs(found[outer].ub - found[outer].lb))
         assert (found[inner].lb >= found[outer].lb - slack).all(), (inner, outer)
         assert (found[inner].ub <= found[outer].ub + slack).all(), (inner, outer)
@@ -165,6 +187,8 @@ def test_chain_of_inclusions(seed):
         x, error = task.equilibrium(U)
         y = task.output(x, U)
         for name, bound in found.items():
-            assert (y >= bound.lb[i] - 1e-9 - 30 * error.max()).all() and (y <= bound.ub[i] + 1e-9 + 30 * error.max()).all(), name
+            assert (y >= bound.lb[i] - 1e-9 - 30 * error.max()).all() and (
+                y <= bound.ub[i] + 1e-9 + 30 * error.max()
+            ).all(), name
     for name in ("box", "interval", "dual", "triangle"):
         assert check(found[name].cert), (name, check(found[name].cert).reason)

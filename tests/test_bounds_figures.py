@@ -21,5 +21,8 @@ def test_rectangles_are_drawn_where_they_lie():
 def test_every_curve_has_its_label():
     _, axes = plt.subplots()
     against_radius(axes, {"dual": [[80.0, 70.0], [82.0, 71.0]], "attack": [[85.0, 75.0], [86.0, 76.0]]}, [0.01, 0.02])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [STYLE["attack"]["label"], STYLE["dual"]["label"]]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        STYLE["attack"]["label"],
+        STYLE["dual"]["label"],
+    ]
     plt.close("all")

@@ -29,7 +29,9 @@ def test_attained_and_relative_widths_by_hand():
     widths = study.attained_widths(one_state(), U, 0.25)
     np.testing.assert_allclose(widths, [[1.0, 1.0]], rtol=1e-6)  # x moves by 2 * .25 either way
     for method in ("box", "interval", "dual"):
-        np.testing.assert_allclose(study.relative_widths(one_state(), U, 0.25, widths, **study.METHODS[method]), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(
+            study.relative_widths(one_state(), U, 0.25, widths, **study.METHODS[method]), 1.0, rtol=1e-5
+        )
 
 
 def test_attack_leaves_what_cannot_be_moved():
@@ -64,7 +66,14 @@ def test_facts_have_no_violation():
 def test_displayed_programme_is_the_box():
     facts = study.programme_facts(3, 5)
     assert facts["displayed_is_box"] < 1e-9
-    assert facts["outside"] == facts["interval_outside_box"] == facts["triangle_wider"] == facts["trivial_sum"] == facts["card_outside"] == 0
+    assert (
+        facts["outside"]
+        == facts["interval_outside_box"]
+        == facts["triangle_wider"]
+        == facts["trivial_sum"]
+        == facts["card_outside"]
+        == 0
+    )
 
 
 def test_envelope_narrows():

@@ -19,8 +19,9 @@ def cyclic(seed, n=6, p=4, q=3, radius=0.8, activation="relu", bias=True):
     A = rng.normal(size=(n, n))
     A *= radius / np.abs(np.linalg.eigvals(np.abs(A))).max()
     b, d = (rng.normal(size=n), rng.normal(size=q)) if bias else (None, None)
-    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), activation, b=b,
-                         d=d)
+    return from_matrices(
+        A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), activation, b=b, d=d
+    )
 
 
 def scalar(slope=0.9):
@@ -32,8 +33,9 @@ def test_scalar_closed_form():
     for method in ("norm", "box", "comparison", "metzler"):
         found = bounds(scalar(), [[0.5]], eps=0.5, method=method)
         assert found.status[0] == "ok"
-        np.testing.assert_allclose([found.xl[0, 0], found.xh[0, 0], found.lb[0, 0], found.ub[0, 0]], [0, 10, 0, 10],
-                                   atol=1e-8)
+        np.testing.assert_allclose(
+            [found.xl[0, 0], found.xh[0, 0], found.lb[0, 0], found.ub[0, 0]], [0, 10, 0, 10], atol=1e-8
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -44,11 +46,13 @@ def test_formulas(seed):
     reach = np.abs(task.B) @ sigma
     inverse = np.linalg.inv(np.eye(6) - np.abs(task.A))
     np.testing.assert_allclose(state_deviation(task, inputs, "box"), inverse @ reach, rtol=1e-8)
-    np.testing.assert_allclose(state_deviation(task, inputs, "comparison"), inverse @ np.ones(6) * reach.max(),
-                               rtol=1e-8)
+    np.testing.assert_allclose(
+        state_deviation(task, inputs, "comparison"), inverse @ np.ones(6) * reach.max(), rtol=1e-8
+    )
     signed = np.abs(task.A) - np.diag(np.abs(np.diag(task.A)) - np.diag(task.A))
-    np.testing.assert_allclose(state_deviation(task, inputs, "metzler"), np.linalg.solve(np.eye(6) - signed, reach),
-                               rtol=1e-8)
+    np.testing.assert_allclose(
+        state_deviation(task, inputs, "metzler"), np.linalg.solve(np.eye(6) - signed, reach), rtol=1e-8
+    )
     found = bounds(task, inputs.centre, sigma=sigma, method="box")
     width = np.abs(task.C) @ (inverse @ reach) + np.abs(task.D) @ sigma
     np.testing.assert_allclose(found.ub - found.lb, np.tile(2 * width, (2, 1)), rtol=1e-7)
@@ -104,8 +108,18 @@ def test_no_certificate_is_refused_with_the_reason():
         bounds(from_matrices([[0.0, 1.2], [1.2, 0.0]], np.eye(2), np.eye(2)), [[0.0, 0.0]], eps=0.1, method="box")
 
 
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", [("softmax", 3), ("relu", 3)],
-                                        [("max_pool", 2), ("tanh", 4)], [("product", 2), ("tanh", 4)]])
+@pytest.mark.parametrize(
+    "activation",
+    [
+        "relu",
+        "leaky_relu(0.3)",
+        "tanh",
+        "sigmoid",
+        [("softmax", 3), ("relu", 3)],
+        [("max_pool", 2), ("tanh", 4)],
+        [("product", 2), ("tanh", 4)],
+    ],
+)
 @pytest.mark.parametrize("method", ["norm", "box", "comparison", "metzler"])
 def test_samples_lie_inside(activation, method):
     rng = np.random.default_rng(5)
@@ -132,12 +146,16 @@ def test_order_of_the_methods_and_scaling(seed):
         assert (state_deviation(task, inputs, wider) >= box * (1 - 1e-8)).all()
     assert (state_deviation(task, inputs, "metzler") <= box * (1 + 1e-8)).all()
     scale = np.exp(rng.normal(size=6))
-    scaled = from_matrices(scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D,
-                           b=scale * task.b, d=task.d)
+    scaled = from_matrices(
+        scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D, b=scale * task.b, d=task.d
+    )
     np.testing.assert_allclose(state_deviation(scaled, inputs, "box"), scale * box, rtol=1e-6)
-    np.testing.assert_allclose(bounds(scaled, centre, sigma=sigma, method="box").lb, bounds(task, centre, sigma=sigma,
-                                                                                            method="box").lb,
-                                                                                            rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        bounds(scaled, centre, sigma=sigma, method="box").lb,
+        bounds(task, centre, sigma=sigma, method="box").lb,
+        rtol=1e-6,
+        atol=1e-7,
+    )
 
 
 def test_hard_cases():

@@ -11,15 +11,29 @@ from pathlib import Path
 import pytest
 
 HTML = Path(__file__).resolve().parents[1] / "book" / "_build" / "html"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.rglob("*.html")
-               if "_static" not in path.parts and "mathjax" not in path.parts) if HTML.is_dir() else []
+CHROMIUM = (
+    os.environ.get("CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+)
+PAGES = (
+    sorted(
+        path.relative_to(HTML).as_posix()
+        for path in HTML.rglob("*.html")
+        if "_static" not in path.parts and "mathjax" not in path.parts
+    )
+    if HTML.is_dir()
+    else []
+)
 # Alt text that names no content: what tools put in when the author wrote none.
 EMPTY_ALT = ("", "image", "figure", "_images")
 
 pytestmark = [
     pytest.mark.skipif(not PAGES, reason="the book is not built (make book)"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path (Debian: apt install chromium; or set CHROMIUM)"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on the path (Debian: apt install chromium; or set CHROMIUM)"
+    ),
 ]
 
 
@@ -57,9 +71,15 @@ def open_page(browser, server, name, width, scheme="light"):
     page.on("console", lambda message: faults.append(f"console: {message.text}") if message.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(f"script: {error}"))
     page.on("requestfailed", lambda request: faults.append(f"failed: {request.url}"))
-    page.on("response", lambda answer: faults.append(f"{answer.status}: {answer.url}") if answer.status >= 400 else None)
-    page.on("request", lambda request: faults.append(f"outside: {request.url}")
-            if not request.url.startswith((server, "data:", "blob:")) else None)
+    page.on(
+        "response", lambda answer: faults.append(f"{answer.status}: {answer.url}") if answer.status >= 400 else None
+    )
+    page.on(
+        "request",
+        lambda request: (
+            faults.append(f"outside: {request.url}") if not request.url.startswith((server, "data:", "blob:")) else None
+        ),
+    )
     page.goto(f"{server}/{name}", wait_until="networkidle")
     return context, page, faults
 
@@ -67,15 +87,21 @@ def open_page(browser, server, name, width, scheme="light"):
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_whole(browser, server, name):
     context, page, faults = open_page(browser, server, name, 1280)
-    page.evaluate("Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode().catch(() => {}) }))")
+    page.evaluate(
+        "Promise.all([...document.images].map(i => { i.loading = 'eager'; return i.decode().catch(() => {}) }))"
+    )
     images = page.evaluate("[...document.images].map(i => [i.src, i.naturalWidth, i.alt])")
-    mathematics = page.evaluate("[document.querySelectorAll('.math').length, document.querySelectorAll('mjx-container').length,"
-                                " document.querySelectorAll('mjx-merror').length]")
+    mathematics = page.evaluate(
+        "[document.querySelectorAll('.math').length, document.querySelectorAll('mjx-container').length,"
+        " document.querySelectorAll('mjx-merror').length]"
+    )
     context.close()
     assert faults == []
     for source, width, alt in images:
         assert width > 0, f"{source} did not load"
-        assert alt.strip().lower() not in EMPTY_ALT and len(alt.split()) >= 3, f"{source}: alt text {alt!r} says nothing"
+        assert alt.strip().lower() not in EMPTY_ALT and len(alt.split()) >= 3, (
+            f"{source}: alt text {alt!r} says nothing"
+        )
     assert mathematics[2] == 0, "mathematics with an error"
     assert mathematics[1] >= mathematics[0], f"{mathematics[0]} formulas, {mathematics[1]} set"
 
@@ -85,8 +111,10 @@ def test_page_is_whole(browser, server, name):
 def test_page_fits_a_phone(browser, server, name, scheme):
     context, page, faults = open_page(browser, server, name, 390, scheme)
     width = page.evaluate("document.documentElement.scrollWidth")
-    wide = page.evaluate("[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > 391"
-                         " && getComputedStyle(e).position !== 'absolute').slice(0, 3).map(e => e.outerHTML.slice(0, 120))")
+    wide = page.evaluate(
+        "[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > 391"
+        " && getComputedStyle(e).position !== 'absolute').slice(0, 3).map(e => e.outerHTML.slice(0, 120))"
+    )
     context.close()
     assert faults == []
     assert width <= 390, f"sideways scroll to {width} px: {wide}"
@@ -106,11 +134,15 @@ def test_scoreboard_filters_and_sorts(browser, server):
     assert page.evaluate(visible) == []
     page.fill("input[data-filter=text]", "")
     page.click("th:nth-child(1) button")
-    first = page.evaluate("[...document.querySelectorAll('.scoreboard tbody tr')].map(r => r.cells[0].textContent.trim())")
+    first = page.evaluate(
+        "[...document.querySelectorAll('.scoreboard tbody tr')].map(r => r.cells[0].textContent.trim())"
+    )
     ordered = page.evaluate("rows => [...rows].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}))", first)
     assert first == ordered and len(first) == len(claims)
     page.click("th:nth-child(2) button")
-    published = page.evaluate("[...document.querySelectorAll('.scoreboard tbody tr')].map(r => r.cells[1].textContent.trim())")
+    published = page.evaluate(
+        "[...document.querySelectorAll('.scoreboard tbody tr')].map(r => r.cells[1].textContent.trim())"
+    )
     plain = [bool(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", text, flags=re.IGNORECASE)) for text in published]
     assert plain == sorted(plain, reverse=True), "numbers come first"
     values = [float(text) for text, number in zip(published, plain) if number]

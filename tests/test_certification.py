@@ -29,7 +29,14 @@ def cyclic(seed=0, n=8, p=5, q=4, radius=0.8, activation="relu"):
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(n, n))
     A *= radius / np.abs(A).sum(1, keepdims=True)
-    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), activation, b=0.3 * rng.normal(size=n))
+    return from_matrices(
+        A,
+        rng.normal(size=(n, p)),
+        rng.normal(size=(q, n)),
+        rng.normal(size=(q, p)),
+        activation,
+        b=0.3 * rng.normal(size=n),
+    )
 
 
 def labels(P, U):
@@ -55,7 +62,12 @@ def test_a_margin_of_zero_is_neither_safe_nor_unsafe():
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.0, 0.4), st.sampled_from(["relu", "leaky_relu(0.2)", "tanh"]), st.sampled_from([None, 2]))
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.0, 0.4),
+    st.sampled_from(["relu", "leaky_relu(0.2)", "tanh"]),
+    st.sampled_from([None, 2]),
+)
 def test_verdicts_hold_for_every_input_that_is_tried(seed, eps, activation, card):
     P = cyclic(seed, activation=activation)
     rng = np.random.default_rng(seed)
@@ -170,7 +182,14 @@ def test_edge_of_well_posedness_and_negative_loops():
     U = rng.normal(size=(5, 3))
     found = certify(P, U, labels(P, U), 1e-6)
     assert P.certificate.kind == "pf" and set(found.status) == {"safe"} and check(found.bounds.cert)
-    loops = from_matrices(np.array([[-3.0, 0.5], [0.5, -2.0]]), rng.normal(size=(2, 3)), rng.normal(size=(2, 2)), None, "relu", d=[0.1, 0.0])
+    loops = from_matrices(
+        np.array([[-3.0, 0.5], [0.5, -2.0]]),
+        rng.normal(size=(2, 3)),
+        rng.normal(size=(2, 2)),
+        None,
+        "relu",
+        d=[0.1, 0.0],
+    )
     found = certify(loops, U, labels(loops, U), 1e-3)
     assert loops.certificate.kind == "metzler" and "safe" in found.status and check(found.bounds.cert)
 
@@ -293,7 +312,9 @@ def test_branch_and_bound_decides_more_and_nothing_wrongly():
     unknown = plain.status == "unknown"
     assert unknown.any() and (split.status[~unknown] == plain.status[~unknown]).all()
     assert (split.status == "unknown").sum() < unknown.sum()
-    V = (U[unknown] + np.random.default_rng(0).uniform(-0.3, 0.3, size=(3000, int(unknown.sum()), P.p))).reshape(-1, P.p)
+    V = (U[unknown] + np.random.default_rng(0).uniform(-0.3, 0.3, size=(3000, int(unknown.sum()), P.p))).reshape(
+        -1, P.p
+    )
     right = (labels(P, V).reshape(3000, -1) == y[unknown]).all(axis=0)
     assert not np.any((split.status[unknown] == "safe") & ~right)
     assert ((split.margin > 0) == (split.status == "safe")).all()

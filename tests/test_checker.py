@@ -17,8 +17,17 @@ from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.checker import check
 from implicit_models.robustness.problem import from_matrices
 
-METHODS = [("norm", {}), ("box", {}), ("comparison", {}), ("metzler", {}), ("interval", {}), ("dual", {}),
-           ("lp", {"relaxation": "displayed"}), ("lp", {"relaxation": "theorem7"}), ("lp", {})]  # fmt: skip
+METHODS = [
+    ("norm", {}),
+    ("box", {}),
+    ("comparison", {}),
+    ("metzler", {}),
+    ("interval", {}),
+    ("dual", {}),
+    ("lp", {"relaxation": "displayed"}),
+    ("lp", {"relaxation": "theorem7"}),
+    ("lp", {}),
+]
 
 
 def model(seed=0, n=6, p=4, q=3, activation="relu", radius=0.8, diagonal=None, sparse=False, order="cyclic"):
@@ -31,9 +40,14 @@ def model(seed=0, n=6, p=4, q=3, activation="relu", radius=0.8, diagonal=None, s
         A = np.triu(20 * A, 1)
     wrap = sp.csr_array if sparse else np.asarray
     return from_matrices(
-        wrap(A), wrap(rng.normal(size=(n, p))), wrap(rng.normal(size=(q, n))), wrap(rng.normal(size=(q, p))), activation,
-        b=0.3 * rng.normal(size=n), d=rng.normal(size=q),
-    )  # fmt: skip
+        wrap(A),
+        wrap(rng.normal(size=(n, p))),
+        wrap(rng.normal(size=(q, n))),
+        wrap(rng.normal(size=(q, p))),
+        activation,
+        b=0.3 * rng.normal(size=n),
+        d=rng.normal(size=q),
+    )
 
 
 def points(P, N=3, seed=1):
@@ -51,9 +65,16 @@ def test_bounds_pass_and_bounds_a_little_too_good_do_not(method, options, sets):
     found = bounds(P, points(P), method=method, **sets, **options)
     assert check(found.cert), check(found.cert).reason
     scale = 1e-9 * np.maximum(1, np.abs(found.lb))
-    # each bound sits at the edge of what its evidence proves; states that have one radius for all are better known from their pre-activations
+    # each bound sits at the edge of what its evidence proves; states that have one radius for all are better known from
+    # their pre-activations
     states = {} if method in ("norm", "comparison") else {"xl": found.xl + 1e-9, "xh": found.xh - 1e-9}
-    for name, value in {"lb": found.lb + scale, "ub": found.ub - scale, "zl": found.zl + 1e-9, "zh": found.zh - 1e-9, **states}.items():
+    for name, value in {
+        "lb": found.lb + scale,
+        "ub": found.ub - scale,
+        "zl": found.zl + 1e-9,
+        "zh": found.zh - 1e-9,
+        **states,
+    }.items():
         assert not check(changed(found.cert, **{name: value})), name
     better = found.lb.copy()
     better[1, 0] += 1e-6
@@ -64,14 +85,27 @@ def test_bounds_pass_and_bounds_a_little_too_good_do_not(method, options, sets):
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 10**6),
-    st.sampled_from(["relu", "leaky_relu(0.2)", "identity", "tanh", "sigmoid", (("relu", 3), ("softmax", 3)), (("max_pool", 3), ("tanh", 3)), (("product", 4), ("tanh", 2))]),
+    st.sampled_from(
+        [
+            "relu",
+            "leaky_relu(0.2)",
+            "identity",
+            "tanh",
+            "sigmoid",
+            (("relu", 3), ("softmax", 3)),
+            (("max_pool", 3), ("tanh", 3)),
+            (("product", 4), ("tanh", 2)),
+        ]
+    ),
     st.sampled_from([None, -1.7, "triangular"]),
     st.sampled_from(["interval", "dual"]),
     st.booleans(),
 )
 def test_every_kind_of_model(seed, activation, kind, method, sparse):
     blockwise = isinstance(activation, tuple)
-    options = {} if kind is None or blockwise else {"order": "triangular"} if kind == "triangular" else {"diagonal": kind}
+    options = (
+        {} if kind is None or blockwise else {"order": "triangular"} if kind == "triangular" else {"diagonal": kind}
+    )
     if blockwise:  # block norms take the largest row of a block for every other block: at most four times .2
         options["radius"] = 0.2
     P = model(seed, activation=list(activation) if blockwise else activation, sparse=sparse, **options)
@@ -118,7 +152,15 @@ def test_boxes_that_were_shrunk():
     P = from_matrices([[0.9]], [[1.0]], [[1.0]], None, "relu")
     honest = bounds(P, [[0.5]], eps=0.5, method="interval")
     assert honest.ub[0, 0] == pytest.approx(10.0)  # x = (0.9 x + u)_+ with u = 1
-    inner = changed(honest.cert, il=np.zeros((1, 1)), ih=np.full((1, 1), 9.9), zh0=np.full((1, 1), 9.9), xh=np.full((1, 1), 9.9), zh=np.full((1, 1), 9.9), ub=np.full((1, 1), 9.9))
+    inner = changed(
+        honest.cert,
+        il=np.zeros((1, 1)),
+        ih=np.full((1, 1), 9.9),
+        zh0=np.full((1, 1), 9.9),
+        xh=np.full((1, 1), 9.9),
+        zh=np.full((1, 1), 9.9),
+        ub=np.full((1, 1), 9.9),
+    )
     assert not check(inner)
 
 
@@ -138,7 +180,8 @@ def test_comparison_vectors_that_prove_nothing():
 
 
 def test_an_optimum_that_is_reported_and_infeasible(monkeypatch):
-    """An LP solver says "optimal" with an objective that no point of the relaxation has; bounds that took it are caught."""
+    """An LP solver says "optimal" with an objective that no point of the relaxation has; bounds that took it are
+    caught."""
     P = model(5)
     honest = bounds(P, points(P), eps=0.3, method="lp")
     minimise = lp.Programme.minimise
@@ -201,21 +244,37 @@ def test_samples_without_a_claim_do_not_count():
 
 
 def test_no_solver_is_imported():
-    code = "import sys; import implicit_models.robustness.checker; print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'scipy', 'numba', 'highspy'}))"
+    code = (
+        "import sys; import implicit_models.robustness.checker; print(sorted({m.split('.')[0] for m in sys.modules} &"
+        " {'torch', 'scipy', 'numba', 'highspy'}))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(["relu", "leaky_relu", "identity", "tanh", "sigmoid"]), st.floats(-4, 4), st.floats(-4, 4), st.floats(-3, 3), st.floats(0, 6))
+@given(
+    st.sampled_from(["relu", "leaky_relu", "identity", "tanh", "sigmoid"]),
+    st.floats(-4, 4),
+    st.floats(-4, 4),
+    st.floats(-3, 3),
+    st.floats(0, 6),
+)
 def test_the_infimum_of_a_unit_is_below_a_fine_grid(name, mu, lam, zl, width):
     zh = zl + width
     z = np.append(np.linspace(zl, zh, 4001), np.clip(0.0, zl, zh))  # ends, kink and all between
-    phi = {"relu": lambda t: np.maximum(t, 0), "leaky_relu": lambda t: np.where(t > 0, t, 0.2 * t), "identity": lambda t: t, "tanh": np.tanh,
-           "sigmoid": lambda t: 1 / (1 + np.exp(-t))}[name](z)  # fmt: skip
+    phi = {
+        "relu": lambda t: np.maximum(t, 0),
+        "leaky_relu": lambda t: np.where(t > 0, t, 0.2 * t),
+        "identity": lambda t: t,
+        "tanh": np.tanh,
+        "sigmoid": lambda t: 1 / (1 + np.exp(-t)),
+    }[name](z)
     exact = (mu * phi - lam * z).min()
-    one = lambda v: np.full((1, 1), v)  # noqa: E731
-    got = outward.infimum(((name, 0.2, 0, 1, 1),), one(mu), one(0.0), one(lam), one(zl), one(zh), one(-9.0), one(9.0))[0, 0]
+    one = lambda v: np.full((1, 1), v)
+    got = outward.infimum(((name, 0.2, 0, 1, 1),), one(mu), one(0.0), one(lam), one(zl), one(zh), one(-9.0), one(9.0))[
+        0, 0
+    ]
     assert got <= exact + 1e-15
     assert got >= exact - 1e-5 - 1e-12  # and no lower than the grid's own spacing explains
 
@@ -230,10 +289,39 @@ def every_kind_of_certificate():
     return changed(cert, x0=box.x0, sigma=box.sigma)
 
 
-NUMBERS = ["A", "B", "C", "D", "b", "d", "s", "centre", "radius", "spec", "lb", "ub", "xl", "xh", "zl", "zh", "x0", "sigma", "il", "ih",
-           "zl0", "zh0", "lam_low", "lam_high"]  # fmt: skip
+NUMBERS = [
+    "A",
+    "B",
+    "C",
+    "D",
+    "b",
+    "d",
+    "s",
+    "centre",
+    "radius",
+    "spec",
+    "lb",
+    "ub",
+    "xl",
+    "xh",
+    "zl",
+    "zh",
+    "x0",
+    "sigma",
+    "il",
+    "ih",
+    "zl0",
+    "zh0",
+    "lam_low",
+    "lam_high",
+]
 OTHERS = ["segments", "kind", "card", "method", "relaxation", "status", "stages"]
-NONE_CLAIMS_LESS = {"ub", "lb", "card", "relaxation"}  # None: no claim, or (card, of a larger set) the one that was checked
+NONE_CLAIMS_LESS = {
+    "ub",
+    "lb",
+    "card",
+    "relaxation",
+}  # None: no claim, or (card, of a larger set) the one that was checked
 NONE_HAS_LESS = {"lam_low", "lam_high", "stages"}
 
 
@@ -246,16 +334,50 @@ def test_numbers_of_another_shape_type_or_value(name):
     cert = every_kind_of_certificate()
     assert check(cert), check(cert).reason
     v = getattr(cert, name)
-    shapes = [v[..., :1], v[:1], v[None], np.concatenate([v, v]), v.ravel()[0], v.ravel()[:0], np.full(v.shape[:1] + (1,) * (v.ndim - 1), v.ravel()[0])]
+    shapes = [
+        v[..., :1],
+        v[:1],
+        v[None],
+        np.concatenate([v, v]),
+        v.ravel()[0],
+        v.ravel()[:0],
+        np.full(v.shape[:1] + (1,) * (v.ndim - 1), v.ravel()[0]),
+    ]
     # a radius for all is a form of its own, of another set
     shapes = [w for w in shapes if np.shape(w) != v.shape and (name != "radius" or np.shape(w) != (4,))]
-    types = [v.astype(str), v.astype(complex), v.astype(object), v > 0, v.tolist()[:1], [], "x", 3, {}, object(), lambda: 0, b"1", np.datetime64("2020"), float("nan")]
+    types = [
+        v.astype(str),
+        v.astype(complex),
+        v.astype(object),
+        v > 0,
+        v.tolist()[:1],
+        [],
+        "x",
+        3,
+        {},
+        object(),
+        lambda: 0,
+        b"1",
+        np.datetime64("2020"),
+        float("nan"),
+    ]
     for wrong in shapes + types + [np.longdouble(1) * v if np.longdouble(0).itemsize > 8 else "x"]:
         result = check(changed(cert, **{name: wrong}))
         assert not result and result.reason, (name, wrong)
     result = check(changed(cert, **{name: None}))
     assert bool(result) == (name in NONE_CLAIMS_LESS) or name in NONE_HAS_LESS, result.reason
-    better = {"lb": 1e-6, "ub": -1e-6, "xl": 1e-6, "xh": -1e-6, "zl": 1e-6, "zh": -1e-6, "d": 1e-3, "sigma": -1.0, "il": 1e-3, "ih": -1e-3}
+    better = {
+        "lb": 1e-6,
+        "ub": -1e-6,
+        "xl": 1e-6,
+        "xh": -1e-6,
+        "zl": 1e-6,
+        "zh": -1e-6,
+        "d": 1e-3,
+        "sigma": -1.0,
+        "il": 1e-3,
+        "ih": -1e-3,
+    }
     values = [np.full_like(v, np.nan), np.where(np.arange(v.size).reshape(v.shape) == v.size - 1, -np.inf, v)]
     if name in better:
         values.append(v + better[name])
@@ -266,27 +388,67 @@ def test_numbers_of_another_shape_type_or_value(name):
     for wrong in values:
         with np.errstate(all="raise"):
             result = check(changed(cert, **{name: wrong}))
-        vacuous = name in ("lam_low", "lam_high") or (name in ("lb", "xl", "zl", "il") and not np.isnan(wrong).any() and (wrong <= v).all())
+        vacuous = name in ("lam_low", "lam_high") or (
+            name in ("lb", "xl", "zl", "il") and not np.isnan(wrong).any() and (wrong <= v).all()
+        )
         assert vacuous or not result, (name, wrong)
 
 
 @pytest.mark.parametrize(
     "name, values",
     [
-        ("segments", [None, 3, "x", (), (("relu", 0.0, 0, 6),), (("relu", 0.0, 0, 5, 1),), (("relu", 0.0, 0, 7, 1),), (("relu", 0.0, 1, 6, 1),),
-                      (("leaky_relu", 0.2, 0, 3, 1), ("relu", 0.0, 2, 6, 1)), (("leaky_relu", 0.2, 0, 3, 1), ("relu", 0.0, 4, 6, 1)),
-                      (("leaky_relu", 0.2, 0, 6, 1), ("relu", 0.0, 3, 6, 1)), (("relu", 0.5, 0, 6, 1),), (("relu", None, 0, 6, 1),),
-                      (("identity", 0.0, 0, 6, 1),), (("softmax", 0.0, 0, 6, 0),), (("softmax", 0.0, 0, 6, 4),), (("product", 0.0, 0, 6, 3),), (("relu", 0.0, 0, 6, 2),),
-                      (("relu", 0.0, 0.0, 6.0, 1),), (("relu", 0.0, False, 6, 1),), (([], 0.0, 0, 6, 1),), (("tanh", 0.0, 0, 6, 1),),
-                      *[(("leaky_relu", s, 0, 3, 1), ("relu", 0.0, 3, 6, 1)) for s in (-0.1, 1.1, 1.9, 5.0, np.nan, np.inf, "0.2", True)]]),
+        (
+            "segments",
+            [
+                None,
+                3,
+                "x",
+                (),
+                (("relu", 0.0, 0, 6),),
+                (("relu", 0.0, 0, 5, 1),),
+                (("relu", 0.0, 0, 7, 1),),
+                (("relu", 0.0, 1, 6, 1),),
+                (("leaky_relu", 0.2, 0, 3, 1), ("relu", 0.0, 2, 6, 1)),
+                (("leaky_relu", 0.2, 0, 3, 1), ("relu", 0.0, 4, 6, 1)),
+                (("leaky_relu", 0.2, 0, 6, 1), ("relu", 0.0, 3, 6, 1)),
+                (("relu", 0.5, 0, 6, 1),),
+                (("relu", None, 0, 6, 1),),
+                (("identity", 0.0, 0, 6, 1),),
+                (("softmax", 0.0, 0, 6, 0),),
+                (("softmax", 0.0, 0, 6, 4),),
+                (("product", 0.0, 0, 6, 3),),
+                (("relu", 0.0, 0, 6, 2),),
+                (("relu", 0.0, 0.0, 6.0, 1),),
+                (("relu", 0.0, False, 6, 1),),
+                (([], 0.0, 0, 6, 1),),
+                (("tanh", 0.0, 0, 6, 1),),
+                *[
+                    (("leaky_relu", s, 0, 3, 1), ("relu", 0.0, 3, 6, 1))
+                    for s in (-0.1, 1.1, 1.9, 5.0, np.nan, np.inf, "0.2", True)
+                ],
+            ],
+        ),
         ("kind", [None, 3, "", "none", [], np.array(["pf", "pf"])]),
         ("card", [-1, 5, 10**9, True, 1.0, "1", [], np.array([1, 2]), np.nan]),
         ("method", [None, 3, "x", [], np.array(["lp"])]),
         ("relaxation", [3, "x", [], "displayed", "theorem7", np.array(["triangle"])]),
-        ("status", [None, "ok", ["ok"], np.array(["ok"]), np.array(["OK"] * 3), np.array([b"ok"] * 3), np.array([["ok"]] * 3), np.array(["failed"] * 3), 3]),
+        (
+            "status",
+            [
+                None,
+                "ok",
+                ["ok"],
+                np.array(["ok"]),
+                np.array(["OK"] * 3),
+                np.array([b"ok"] * 3),
+                np.array([["ok"]] * 3),
+                np.array(["failed"] * 3),
+                3,
+            ],
+        ),
         ("stages", [3, "x", (None,), [1], ("stage",)]),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_number(name, values):
     cert = every_kind_of_certificate()
     for wrong in values:
@@ -299,8 +461,23 @@ def test_stages_of_another_form(name):
     cert = every_kind_of_certificate()
     stage = cert.stages[0]
     v = getattr(stage, name)
-    values = [None, 3, "x", v[:1], v[..., None], np.concatenate([v, v]), v.astype(str), v.astype(object), v.astype(complex), v > 0]
-    values += [v.astype(float), v - 100, v + 100, 0 * v + 2**40 if v.dtype.itemsize > 4 else 3 + 0 * v] if name in ("sample", "unit", "side") else [v * np.nan]
+    values = [
+        None,
+        3,
+        "x",
+        v[:1],
+        v[..., None],
+        np.concatenate([v, v]),
+        v.astype(str),
+        v.astype(object),
+        v.astype(complex),
+        v > 0,
+    ]
+    values += (
+        [v.astype(float), v - 100, v + 100, 0 * v + 2**40 if v.dtype.itemsize > 4 else 3 + 0 * v]
+        if name in ("sample", "unit", "side")
+        else [v * np.nan]
+    )
     for wrong in values:
         result = check(changed(cert, stages=(dataclasses.replace(stage, **{name: wrong}), *cert.stages[1:])))
         assert not result and result.reason, wrong
@@ -315,9 +492,18 @@ def test_each_claim_counts_alone():
     P = from_matrices(np.zeros((2, 2)), np.eye(2), np.eye(2))  # y = u in [.9, 1.1]
     for method in ("interval", "dual", "box"):
         cert = bounds(P, [[1.0, 1.0]], eps=0.1, method=method).cert
-        assert check(changed(cert, lb=None)) and check(changed(cert, ub=None)) and check(changed(cert, lb=None, ub=None, spec=None))
-        for false in ({"lb": None, "ub": cert.ub - 1000}, {"ub": None, "lb": cert.lb + 1000}, {"spec": None, "lb": cert.lb + 1000},
-                      {"spec": None, "lb": None}, {"spec": None, "ub": None, "lb": cert.lb[:, :1]}):  # fmt: skip
+        assert (
+            check(changed(cert, lb=None))
+            and check(changed(cert, ub=None))
+            and check(changed(cert, lb=None, ub=None, spec=None))
+        )
+        for false in (
+            {"lb": None, "ub": cert.ub - 1000},
+            {"ub": None, "lb": cert.lb + 1000},
+            {"spec": None, "lb": cert.lb + 1000},
+            {"spec": None, "lb": None},
+            {"spec": None, "ub": None, "lb": cert.lb[:, :1]},
+        ):
             assert not check(changed(cert, **false))
         one = {name: getattr(cert, name)[:, :1] for name in ("lb", "ub", "xl", "xh", "zl", "zh")}
         for name, value in one.items():
@@ -329,10 +515,22 @@ def test_each_claim_counts_alone():
 
 
 def test_slopes_that_are_steeper_than_the_lipschitz_constant():
-    # x = s (x / 2 + u), u in [-1.1, -.9], s = 1.9: x = 38 u in [-41.8, -34.2], and a box of a map of slope 1 says [-38.2, -37.8]
-    cert = bounds(from_matrices([[0.5]], [[1.0]], [[1.0]], activation="leaky_relu(0.5)"), [[-1.0]], eps=0.1, method="box").cert
-    one = lambda v: np.full((1, 1), v)  # noqa: E731
-    claim = {"x0": one(-38.0), "sigma": one(0.2001), "xl": one(-38.3), "xh": one(-37.7), "zl": one(-20.3), "zh": one(-19.7), "lb": one(-38.3), "ub": one(-37.7)}
+    # x = s (x / 2 + u), u in [-1.1, -.9], s = 1.9: x = 38 u in [-41.8, -34.2], and a box of a map of slope 1 says
+    # [-38.2, -37.8]
+    cert = bounds(
+        from_matrices([[0.5]], [[1.0]], [[1.0]], activation="leaky_relu(0.5)"), [[-1.0]], eps=0.1, method="box"
+    ).cert
+    one = lambda v: np.full((1, 1), v)
+    claim = {
+        "x0": one(-38.0),
+        "sigma": one(0.2001),
+        "xl": one(-38.3),
+        "xh": one(-37.7),
+        "zl": one(-20.3),
+        "zh": one(-19.7),
+        "lb": one(-38.3),
+        "ub": one(-37.7),
+    }
     assert not check(changed(cert, segments=(("leaky_relu", 1.9, 0, 1, 1),), **claim))
 
 
@@ -356,7 +554,11 @@ def test_a_sample_that_is_not_finite_among_radii_of_their_own(method, options):
     P = model(8)
     U = np.random.default_rng(0).uniform(0, 1, size=(3, 4))
     U[1, 2] = np.nan
-    for sets in ({"eps": 0.1, "clip": (0, 1)}, {"sigma": np.full((3, 4), 0.1)}, {"sigma": np.full((3, 4), 0.1), "card": 2}):
+    for sets in (
+        {"eps": 0.1, "clip": (0, 1)},
+        {"sigma": np.full((3, 4), 0.1)},
+        {"sigma": np.full((3, 4), 0.1), "card": 2},
+    ):
         found = bounds(P, U, method=method, **sets, **options)
         result = check(found.cert)
         assert list(found.status) == ["ok", "not_finite", "ok"] and result, result.reason
@@ -373,7 +575,9 @@ def test_models_of_every_size_pass(method, activation):
             rng = np.random.default_rng(seed)
             A = rng.normal(size=(n, n))
             A *= rng.choice([0.0, 0.8]) / np.abs(A).sum(1, keepdims=True)
-            P = from_matrices(A, rng.normal(size=(n, 3)), rng.normal(size=(2, n)), activation=activation if n > 1 else "tanh")
+            P = from_matrices(
+                A, rng.normal(size=(n, 3)), rng.normal(size=(2, n)), activation=activation if n > 1 else "tanh"
+            )
             found = bounds(P, size * rng.uniform(size=(2, 3)), eps=eps * size, method=method)
             result = check(found.cert)
             assert set(found.status) == {"ok"} and result, (size, eps, n, result.reason)
@@ -389,7 +593,9 @@ def test_the_smallest_tanh_model():
 
 
 @pytest.mark.parametrize(
-    "options", [{"method": m} for m in ("box", "interval", "dual", "lp")] + [{"method": "lp", "relaxation": r} for r in ("displayed", "theorem7")]
+    "options",
+    [{"method": m} for m in ("box", "interval", "dual", "lp")]
+    + [{"method": "lp", "relaxation": r} for r in ("displayed", "theorem7")],
 )
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("what", ["C", "D", "d"])
@@ -406,7 +612,14 @@ def test_functionals_whose_weights_cancel(options, own, what):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["tanh", "sigmoid"]), st.floats(-12, 1), st.floats(-1, 1), st.floats(0, 1), st.sampled_from([1.0, -1.0]), st.data())
+@given(
+    st.sampled_from(["tanh", "sigmoid"]),
+    st.floats(-12, 1),
+    st.floats(-1, 1),
+    st.floats(0, 1),
+    st.sampled_from([1.0, -1.0]),
+    st.data(),
+)
 def test_the_infimum_of_a_small_unit_is_below_its_exact_value(name, exponent, low, width, mu, data):
     """In 60 digits: also where the flat point is next to zero and double precision cannot tell it from zero."""
     with mpmath.workdps(60):
@@ -414,17 +627,23 @@ def test_the_infimum_of_a_small_unit_is_below_its_exact_value(name, exponent, lo
         zl, zh = scale * low, scale * (low + width)
         inside = zl + data.draw(st.floats(0, 1)) * (zh - zl)
         phi = mpmath.tanh if name == "tanh" else lambda t: 1 / (1 + mpmath.exp(-t))
-        slope = lambda t: 1 - phi(t) ** 2 if name == "tanh" else phi(t) * (1 - phi(t))  # noqa: E731
+        slope = lambda t: 1 - phi(t) ** 2 if name == "tanh" else phi(t) * (1 - phi(t))
         lam = float(mu * slope(mpmath.mpf(inside)))
         ratio = mpmath.mpf(lam) / mu
         top = 1 if name == "tanh" else mpmath.mpf(1) / 4
         points = [mpmath.mpf(zl), mpmath.mpf(zh)]
         if ratio <= top:
-            root = mpmath.atanh(mpmath.sqrt(1 - ratio)) if name == "tanh" else 2 * mpmath.atanh(mpmath.sqrt(1 - 4 * ratio))
+            root = (
+                mpmath.atanh(mpmath.sqrt(1 - ratio)) if name == "tanh" else 2 * mpmath.atanh(mpmath.sqrt(1 - 4 * ratio))
+            )
             points += [r for r in (root, -root) if zl <= r <= zh]
         exact = min(mu * phi(z) - lam * z for z in points)
-        one = lambda v: np.full((1, 1), v)  # noqa: E731
-        got = outward.infimum(((name, 0.0, 0, 1, 1),), one(mu), one(0.0), one(lam), one(zl), one(zh), one(-1.0), one(1.0))[0, 0]
+        one = lambda v: np.full((1, 1), v)
+        got = outward.infimum(
+            ((name, 0.0, 0, 1, 1),), one(mu), one(0.0), one(lam), one(zl), one(zh), one(-1.0), one(1.0)
+        )[0, 0]
         largest = max(abs(phi(mpmath.mpf(zl))), abs(phi(mpmath.mpf(zh))))
         assert got <= exact
-        assert got >= exact - 60 * np.finfo(float).eps * (largest * max(1, abs(zl), abs(zh)) + abs(lam) * max(abs(zl), abs(zh)))
+        assert got >= exact - 60 * np.finfo(float).eps * (
+            largest * max(1, abs(zl), abs(zh)) + abs(lam) * max(abs(zl), abs(zh))
+        )

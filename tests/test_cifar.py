@@ -84,10 +84,18 @@ def test_choice_of_samples(folder, monkeypatch):
 def test_damaged_and_missing_files_are_told(folder, monkeypatch):
     write_subset(folder, made(), monkeypatch)
     monkeypatch.setattr(cifar, "SUBSET_SHA256", "0" * 64)
-    with pytest.warns(UserWarning, match="damaged or foreign .its checksum is wrong."), pytest.raises(DatasetUnavailable) as error:
+    with (
+        pytest.warns(UserWarning, match="damaged or foreign .its checksum is wrong."),
+        pytest.raises(DatasetUnavailable) as error,
+    ):
         cifar.cifar10()
     text = str(error.value)
-    assert "no such file" in text and "its checksum is wrong" in text and "IMPLICIT_OFFLINE" in text and cifar.ARCHIVE in text
+    assert (
+        "no such file" in text
+        and "its checksum is wrong" in text
+        and "IMPLICIT_OFFLINE" in text
+        and cifar.ARCHIVE in text
+    )
     with pytest.raises(DatasetUnavailable, match=cifar.WEIGHTS):
         cifar.resnet20_weights()
 
@@ -100,4 +108,8 @@ def test_weights_of_a_checkpoint_are_those_of_the_arrays(folder, monkeypatch):
     torch.save({"state_dict": state}, folder / cifar.CHECKPOINT)
     monkeypatch.setattr(cifar, "WEIGHTS_SHA256", cifar.checksum({name: t.numpy() for name, t in tensors.items()}))
     found, source = cifar.resnet20_weights()
-    assert set(found) == set(tensors) and np.array_equal(found["conv1.weight"], tensors["conv1.weight"].numpy()) and cifar.CHECKPOINT in source
+    assert (
+        set(found) == set(tensors)
+        and np.array_equal(found["conv1.weight"], tensors["conv1.weight"].numpy())
+        and cifar.CHECKPOINT in source
+    )

@@ -25,7 +25,14 @@ P = 108
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(2)
-    body = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 4))
+    body = nn.Sequential(
+        nn.Conv2d(3, 5, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(5, 4, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(36, 4),
+    )
     return networks.flat(body, SHAPE)
 
 
@@ -49,13 +56,18 @@ def test_the_table_is_that_of_the_other_networks(network, samples):
         for column in attack_table.COLUMNS:
             assert found[protocol][column] == pytest.approx(wanted[protocol][column]), (protocol, column)
     assert all(found["wrong"][column] == pytest.approx(wanted["wrong"][column]) for column in attack_table.COLUMNS)
-    assert attacks.greedy_rates(network, u, y, [attack_table.pixels(share, P) for share in shares]) == pytest.approx(wanted["sign"]["jsma"])
+    assert attacks.greedy_rates(network, u, y, [attack_table.pixels(share, P) for share in shares]) == pytest.approx(
+        wanted["sign"]["jsma"]
+    )
     assert set(found["replace"]) == {*attack_table.COLUMNS, *attacks.CONTROLS}
-    # 32 inputs of the disc are the three colours of 4 pixels, and then of some of the next 8; random choices reach more pixels
+    # 32 inputs of the disc are the three colours of 4 pixels, and then of some of the next 8; random choices reach more
+    # pixels
     assert found["regions"]["disc"][1] == 12 and found["regions"]["random"][1] > 20
     other = attacks.share_table(network, u, y, shares, 4, ranks, direction, SHAPE, same=found["sign"])
     assert other["sign"]["gradient"] == found["sign"]["gradient"]
-    assert other["sign"]["random"] == pytest.approx(attack_table.share_table(network, u, y, shares, 4, sensitivity=S)["sign"]["random"])
+    assert other["sign"]["random"] == pytest.approx(
+        attack_table.share_table(network, u, y, shares, 4, sensitivity=S)["sign"]["random"]
+    )
 
 
 def test_patches_lie_anywhere_and_wrap_around():
@@ -81,9 +93,13 @@ def test_the_linearised_programme_is_the_programme_where_no_unit_turns(network, 
     u, y = (part[8:14] for part in samples)
     task, exact, eps = problem(from_network(network[1], SHAPE, dtype=torch.float64)), network.double(), 1e-5
     try:
-        margin = lambda v: (lambda f: f[np.arange(len(v)), y] - np.sort(np.where(np.eye(4)[y] == 1, -np.inf, f), axis=1)[:, -1])(  # noqa: E731
-            exact(torch.from_numpy(v)).detach().numpy())
-        clean, programme = margin(u), margin(attack(task, u, y, eps, "lp", objective="margin", relaxation="triangle", clip=(0, 1)).U_adv)
+        margin = lambda v: (
+            lambda f: f[np.arange(len(v)), y] - np.sort(np.where(np.eye(4)[y] == 1, -np.inf, f), axis=1)[:, -1]
+        )(exact(torch.from_numpy(v)).detach().numpy())
+        clean, programme = (
+            margin(u),
+            margin(attack(task, u, y, eps, "lp", objective="margin", relaxation="triangle", clip=(0, 1)).U_adv),
+        )
         network.float()
         found = attacks.linearised_programme(network, u, y, eps)
         assert np.all(np.abs(found - u) <= eps * (1 + 1e-6)) and found.min() >= 0 and found.max() <= 1
@@ -104,7 +120,7 @@ def test_discrepancy_ascent_stops_at_a_corner_that_no_sign_step_leaves():
     found = attacks.discrepancy_ascent(network, u, 0.1, 30, 0)
     d = found - u
     assert np.allclose(np.abs(d), 0.1)
-    value = lambda d: float(np.square(W @ d).sum())  # noqa: E731
+    value = lambda d: float(np.square(W @ d).sum())
     largest = max(value(0.1 * np.array(signs)) for signs in itertools.product((-1, 1), repeat=6))
     for row in d:  # no sign step leaves it, and that is a good part of the largest sum
         assert np.array_equal(np.sign(W.T @ W @ row), np.sign(row)) and 0.7 * largest <= value(row) <= largest + 1e-6
@@ -114,8 +130,13 @@ def test_discrepancy_ascent_stops_at_a_corner_that_no_sign_step_leaves():
 def test_dense_rates_are_ordered_and_drawn_once_where_nothing_is_random(network, samples):
     rates = attacks.dense_rates(network, *samples, [0.002, 0.2], 5, [0, 1])
     assert {name: len(each) for name, each in rates.items()} == {
-        "random": 2, "discrepancy": 2, "signed_sensitivity": 1, "fgsm": 1, "pgd": 1, "linearised": 1,
-    }  # fmt: skip
+        "random": 2,
+        "discrepancy": 2,
+        "signed_sensitivity": 1,
+        "fgsm": 1,
+        "pgd": 1,
+        "linearised": 1,
+    }
     for name in ("fgsm", "pgd", "linearised"):
         assert rates[name][0][1] > max(draw[1] for draw in rates["random"]), name
     assert rates["linearised"][0][1] >= 70
@@ -130,13 +151,21 @@ def test_size_of_a_programme_is_that_of_the_matrices():
 
 def test_examples_are_right_before_and_wrong_after(network, samples):
     u, y = samples
-    made = {"sparse": attack(network, u, y, method="gradient", k=30, eps=float("inf"), clip=(0, 1)).U_adv, "dense": attacks.linearised_programme(network, u, y, 0.2)}
+    made = {
+        "sparse": attack(network, u, y, method="gradient", k=30, eps=float("inf"), clip=(0, 1)).U_adv,
+        "dense": attacks.linearised_programme(network, u, y, 0.2),
+    }
     shown = attacks.examples(network, u, y, made, 3, ["sparse"])
     assert len(shown) == 3
     for one in shown:
         clean, sparse, dense = one["panels"]
         assert clean["predicted"] == one["label"] and one["label"] not in (sparse["predicted"], dense["predicted"])
-        assert not clean["marked"] and not dense["marked"] and 10 <= len(sparse["marked"]) <= 30 and len(clean["image"]) == 2 * P
+        assert (
+            not clean["marked"]
+            and not dense["marked"]
+            and 10 <= len(sparse["marked"]) <= 30
+            and len(clean["image"]) == 2 * P
+        )
 
 
 def test_rankings_of_a_linear_network():
@@ -144,7 +173,11 @@ def test_rankings_of_a_linear_network():
     W = linear[1][1].weight.detach().abs().double().numpy()
     u, y = np.random.default_rng(0).random((4, 12)), np.array([0, 1, 2, 1])
     found = attacks.rankings(linear, u, y, W, W[::-1].copy(), (3, 2, 2))
-    assert np.allclose(found["sensitivity"], W[y]) and np.allclose(found["label_gradient"], W[y], rtol=1e-6) and np.allclose(found["any_row"][2], W.mean(axis=0))
+    assert (
+        np.allclose(found["sensitivity"], W[y])
+        and np.allclose(found["label_gradient"], W[y], rtol=1e-6)
+        and np.allclose(found["any_row"][2], W.mean(axis=0))
+    )
     assert np.allclose(found["untrained"], W[::-1][y]) and np.ptp(found["disc"]) == 0
     images = Dataset(u, y, {0: (u, y)}, {})
     assert attacks.cross_entropy_gradient(linear, *images.test[0]).shape == u.shape

@@ -19,7 +19,9 @@ def network():
     with torch.no_grad():
         for module in net.modules():
             if isinstance(module, nn.Conv2d):
-                module.weight.copy_(torch.randn(module.weight.shape, generator=generator) * 0.2 / module.weight[0].numel() ** 0.5)
+                module.weight.copy_(
+                    torch.randn(module.weight.shape, generator=generator) * 0.2 / module.weight[0].numel() ** 0.5
+                )
             elif isinstance(module, nn.BatchNorm2d):
                 module.bias.copy_(0.3 * torch.randn(module.bias.shape, generator=generator))
                 module.running_mean.copy_(0.1 * torch.randn(module.bias.shape, generator=generator))
@@ -45,7 +47,9 @@ def test_margins_are_those_of_the_exact_model(network, samples):
         wanted = bounds(model, u, eps=eps, method="interval", spec=spec)
         found, width = certificates.interval_margins(network, u, y, eps)
         assert np.all(wanted.status == "ok")
-        assert np.allclose(found, wanted.lb.min(axis=1), atol=1e-5) and np.all(found >= wanted.lb.min(axis=1))  # which rounds outwards
+        assert np.allclose(found, wanted.lb.min(axis=1), atol=1e-5) and np.all(
+            found >= wanted.lb.min(axis=1)
+        )  # which rounds outwards
         assert np.allclose(width, ((wanted.xh - wanted.xl) / 2).max(axis=1), atol=1e-5)
 
 
@@ -71,7 +75,9 @@ def test_radius_is_found_by_halving_and_zero_where_nothing_holds():
 def test_radius_by_intervals_is_the_last_that_certifies(network, samples):
     found = certificates.interval_radius(network, *samples, 30)
     assert np.all(found > 0)
-    assert np.all(certificates.interval_margins(network, *samples, found)[0] > 0) and np.all(certificates.interval_margins(network, *samples, found * 1.01)[0] <= 0)
+    assert np.all(certificates.interval_margins(network, *samples, found)[0] > 0) and np.all(
+        certificates.interval_margins(network, *samples, found * 1.01)[0] <= 0
+    )
 
 
 def test_radius_by_the_matrix_of_a_linear_network():

@@ -17,14 +17,25 @@ def test_packing_keeps_eight_bits_exactly():
 def test_colours_and_marks():
     planes = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]], dtype=float)
     shown = figures.colour_image(figures.packed(planes.ravel()), [3])
-    assert shown.shape == (2, 2, 3) and np.allclose(shown[0, 0], [1, 0, 0]) and np.allclose(shown[1, 0], [0, 0, 1]) and np.allclose(shown[1, 1], RED)
+    assert (
+        shown.shape == (2, 2, 3)
+        and np.allclose(shown[0, 0], [1, 0, 0])
+        and np.allclose(shown[1, 0], [0, 0, 1])
+        and np.allclose(shown[1, 1], RED)
+    )
     with pytest.raises(ValueError, match="5 pixels"):
         figures.colour_image(figures.packed(np.zeros(15)))
 
 
 def test_images_have_a_row_a_panel_and_one_more_for_marks():
     image = figures.packed(np.zeros(12))
-    sample = {"label": 1, "panels": [{"name": "clean", "image": image, "predicted": 1, "marked": []}, {"name": "sparse", "image": image, "predicted": 0, "marked": [2]}]}
+    sample = {
+        "label": 1,
+        "panels": [
+            {"name": "clean", "image": image, "predicted": 1, "marked": []},
+            {"name": "sparse", "image": image, "predicted": 0, "marked": [2]},
+        ],
+    }
     figure = figures.attacked_images([sample, sample], ["a", "b"], "title")
     assert len(figure.axes) == 6 and [axes.get_xlabel() for axes in figure.axes[::2]] == ["b", "a", "a"]
     assert figure.axes[4].get_ylabel() == "sparse,\nmarked" and tuple(figure.axes[2].xaxis.label.get_color()) == RED
@@ -37,12 +48,19 @@ def test_maps_share_a_scale():
     values = np.r_[np.ones(4), np.zeros(8)]
     figure = figures.sensitivity_maps({"one": figures.packed(values), "two": figures.packed(np.ones(12))}, "title")
     images = [axes.images[0] for axes in figure.axes if axes.images]
-    assert [image.get_clim() for image in images] == [(0, 1), (0, 1)] and np.allclose(images[0].get_array(), 1 / 3) and np.allclose(images[1].get_array(), 1)
+    assert (
+        [image.get_clim() for image in images] == [(0, 1), (0, 1)]
+        and np.allclose(images[0].get_array(), 1 / 3)
+        and np.allclose(images[1].get_array(), 1)
+    )
     plt.close(figure)
 
 
 def test_curves_are_medians_over_draws():
-    table = {protocol: {"sensitivity": [[1.0, 5.0], [3.0, 9.0], [2.0, 6.0]], "unknown": [[0.0, 0.0]]} for protocol in figures.TITLES}
+    table = {
+        protocol: {"sensitivity": [[1.0, 5.0], [3.0, 9.0], [2.0, 6.0]], "unknown": [[0.0, 0.0]]}
+        for protocol in figures.TITLES
+    }
     figure = figures.share_curves(table, [1.0, 10.0], "note")
     assert len(figure.axes) == 3
     for axes in figure.axes:

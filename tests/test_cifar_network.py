@@ -38,7 +38,9 @@ def test_random_weights_leave_the_global_generator_alone():
     before = torch.get_rng_state()
     one, same, other = (networks.random_network(seed) for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(one[1].conv1.weight, same[1].conv1.weight) and not torch.equal(one[1].conv1.weight, other[1].conv1.weight)
+    assert torch.equal(one[1].conv1.weight, same[1].conv1.weight) and not torch.equal(
+        one[1].conv1.weight, other[1].conv1.weight
+    )
 
 
 def test_shuffled_weights_are_the_same_numbers_elsewhere():

@@ -1,4 +1,5 @@
-"""The sensitivity matrix of a residual network against columns and matrices, and facts of its maps on rows that are known."""
+"""The sensitivity matrix of a residual network against columns and matrices, and facts of its maps on rows that are
+known."""
 
 import numpy as np
 import pytest
@@ -60,13 +61,22 @@ def test_cost_sees_what_a_call_holds():
 
 def test_distance_to_the_centre():
     d = study.distance_to_centre((3, 4, 4)).reshape(3, 4, 4)
-    assert np.array_equal(d[0], d[2]) and d[0, 0, 0] == pytest.approx(np.hypot(1.5, 1.5)) == d[0, 3, 3] and d[0, 1, 2] == pytest.approx(np.hypot(0.5, 0.5))
+    assert (
+        np.array_equal(d[0], d[2])
+        and d[0, 0, 0] == pytest.approx(np.hypot(1.5, 1.5)) == d[0, 3, 3]
+        and d[0, 1, 2] == pytest.approx(np.hypot(0.5, 0.5))
+    )
 
 
 def test_gradient_maps_of_a_linear_network():
     linear = nn.Linear(12, 3)
     y = np.array([0, 2, 2, 0])
-    images = Dataset(np.zeros((1, 12)), np.zeros(1), {0: (np.random.default_rng(0).random((4, 12)).astype(np.float32), y)}, {"classes": "abc"})
+    images = Dataset(
+        np.zeros((1, 12)),
+        np.zeros(1),
+        {0: (np.random.default_rng(0).random((4, 12)).astype(np.float32), y)},
+        {"classes": "abc"},
+    )
     found = study.gradient_maps(linear, images, 5)
     weights = linear.weight.detach().abs().double().numpy()
     assert np.allclose(found[[0, 2]], weights[[0, 2]]) and np.isnan(found[1]).all()
@@ -79,8 +89,23 @@ def test_facts_of_rows_that_show_their_classes_and_of_rows_that_are_one_map():
     images = Dataset(u, np.repeat(np.arange(4), 5), {}, {"classes": "abcd", "image_shape": (3, 4, 4)})
     weights = means / means.sum(axis=1, keepdims=True)
     own = study.map_facts(1e6 * weights, {"other": weights[::-1]}, images, means)
-    assert own["remainder_own_is_best"] == 1 and own["remainder_own"] > 0.9 > own["remainder_other"] and own["first_remainder_own"] > 0.9
-    assert own["rows_least"] < 0.5 and own["common"] < 0.9 and own["first_with_other"] == pytest.approx(np.corrcoef(means[0], means[3])[0, 1])
+    assert (
+        own["remainder_own_is_best"] == 1
+        and own["remainder_own"] > 0.9 > own["remainder_other"]
+        and own["first_remainder_own"] > 0.9
+    )
+    assert (
+        own["rows_least"] < 0.5
+        and own["common"] < 0.9
+        and own["first_with_other"] == pytest.approx(np.corrcoef(means[0], means[3])[0, 1])
+    )
     centre = -study.distance_to_centre((3, 4, 4)) + 10
-    one = study.map_facts(np.outer([1.0, 5.0, 2.0, 3.0], centre) * (1 + 1e-6 * rng.standard_normal((4, 48))), {}, images, means)
-    assert one["rows_least"] > 0.999999 and one["common"] > 0.999999 and one["centre"] > 0.9 and abs(one["remainder_own"]) < 0.4
+    one = study.map_facts(
+        np.outer([1.0, 5.0, 2.0, 3.0], centre) * (1 + 1e-6 * rng.standard_normal((4, 48))), {}, images, means
+    )
+    assert (
+        one["rows_least"] > 0.999999
+        and one["common"] > 0.999999
+        and one["centre"] > 0.9
+        and abs(one["remainder_own"]) < 0.4
+    )

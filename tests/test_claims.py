@@ -11,12 +11,23 @@ from reproduction import claims as c
 from reproduction.execute import NOTEBOOKS, code_of, read_notebook
 from reproduction.results import RESULTS, load
 
-CLAIM = {"id": "x", "measure": {"notebook": "n", "key": "k"}, "reproduced_if": "median >= 1e3", "direction_if": "median > 1"}
+CLAIM = {
+    "id": "x",
+    "measure": {"notebook": "n", "key": "k"},
+    "reproduced_if": "median >= 1e3",
+    "direction_if": "median > 1",
+}
 
 
-@pytest.mark.parametrize("values, verdict", [
-    ([2e3, 5e3, 9e3], "reproduced"), ([10.0, 5e3, 20.0], "reproduced in direction"), ([0.5], "not reproduced"), (["inf", "inf", 1], "reproduced"),
-])
+@pytest.mark.parametrize(
+    "values, verdict",
+    [
+        ([2e3, 5e3, 9e3], "reproduced"),
+        ([10.0, 5e3, 20.0], "reproduced in direction"),
+        ([0.5], "not reproduced"),
+        (["inf", "inf", 1], "reproduced"),
+    ],
+)
 def test_verdict_of_a_value(values, verdict):
     assert c.judge(CLAIM, {"values": {"k": values}}).verdict == verdict
 
@@ -44,7 +55,9 @@ def test_text_values_compare():
     assert c.judge(claim, {"values": {"best": "elu"}}).verdict == "not reproduced"
 
 
-@pytest.mark.parametrize("condition", ["__import__('os')", "median.real > 1", "[1]", "median", "a > 1", "median >", "(lambda: 1)()"])
+@pytest.mark.parametrize(
+    "condition", ["__import__('os')", "median.real > 1", "[1]", "median", "a > 1", "median >", "(lambda: 1)()"]
+)
 def test_conditions_are_no_programs(condition):
     with pytest.raises(ValueError):
         c.evaluate(condition, {"median": 2.0})
@@ -56,12 +69,25 @@ def test_conditions_compute():
     assert not c.evaluate("-a ** 2 == 9 - 0.5 * 4", {"a": 3})
 
 
-@pytest.mark.parametrize("broken, message", [
-    ({"kind": "guess"}, "guess"), ({"extra": 1}, "extra"), ({"papers": [{"paper": "009", "where": "x"}]}, "009"),
-    ({"measure": {"notebook": "n", "key": "k"}}, "reproduced_if"), ({"statement": None}, "statement"),
-])
+@pytest.mark.parametrize(
+    "broken, message",
+    [
+        ({"kind": "guess"}, "guess"),
+        ({"extra": 1}, "extra"),
+        ({"papers": [{"paper": "009", "where": "x"}]}, "009"),
+        ({"measure": {"notebook": "n", "key": "k"}}, "reproduced_if"),
+        ({"statement": None}, "statement"),
+    ],
+)
 def test_malformed_claims_are_named(tmp_path, broken, message):
-    claim = {"id": "bad-one", "papers": [{"paper": "001", "where": "x"}], "kind": "number", "statement": "s", "published": 1, "notebook": "n"}
+    claim = {
+        "id": "bad-one",
+        "papers": [{"paper": "001", "where": "x"}],
+        "kind": "number",
+        "statement": "s",
+        "published": 1,
+        "notebook": "n",
+    }
     claim |= broken
     claim = {name: value for name, value in claim.items() if value is not None}
     path = tmp_path / "claims.yml"
@@ -97,7 +123,9 @@ def test_measured_claims_are_recorded_by_their_notebook_and_their_conditions_eva
         assert claim.get("explanation"), f"{outcome}, but no explanation is given"
 
 
-@pytest.mark.parametrize("entry", [entry for entry in c.read_yaml(c.ERRATA) if "shown" in entry], ids=lambda entry: entry["id"])
+@pytest.mark.parametrize(
+    "entry", [entry for entry in c.read_yaml(c.ERRATA) if "shown" in entry], ids=lambda entry: entry["id"]
+)
 def test_shown_errata_have_their_values(entry):
     shown = entry["shown"]
     content = load(RESULTS / f"{shown['notebook']}.json")
@@ -120,7 +148,9 @@ def test_no_published_statement_is_missing_or_changed():
     ours = {claim["id"]: claim for claim in CLAIMS}
     for row in published:
         assert row["id"] in ours, row["id"]
-        assert {source["paper"] for source in ours[row["id"]]["papers"]} == {source["paper"] for source in row["papers"]}
+        assert {source["paper"] for source in ours[row["id"]]["papers"]} == {
+            source["paper"] for source in row["papers"]
+        }
         # Digits are what must not change on the way.
         digits = [re.findall(r"[\d.]+", c.format_published(side["published"])) for side in (ours[row["id"]], row)]
         assert digits[0] == digits[1], row["id"]

@@ -10,7 +10,7 @@ from torch import nn
 
 from implicit_models.sim import state_columns
 from implicit_models.sim.budget_rows import kappa, lam
-from implicit_models.sim.column_store import ColumnStore, Columns
+from implicit_models.sim.column_store import Columns, ColumnStore
 from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT, read_layers
 from implicit_models.sim.position_problem import position_problem, working_problem
@@ -21,7 +21,17 @@ M = 50
 
 def network():
     torch.manual_seed(0)
-    layers = nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 9), nn.ReLU(), nn.Linear(9, 3)
+    layers = (
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 9),
+        nn.ReLU(),
+        nn.Linear(9, 3),
+    )
     return nn.Sequential(*layers).eval()
 
 
@@ -51,7 +61,10 @@ def test_columns_of_every_block_are_those_prepared_for_it_alone(scale, together,
         store.append(known[block - 1], None if scales is None else scales[block - 1])
         if not layers.blocks[block].derived:
             columns, problem = working_problem(layers, block, store, z[block], scales)
-            every = {k: np.tile(np.arange(math.prod(layers.shape_of(k)[1:])), (layers.blocks[block].positions, 1)) for k in range(INPUT, block)}
+            every = {
+                k: np.tile(np.arange(math.prod(layers.shape_of(k)[1:])), (layers.blocks[block].positions, 1))
+                for k in range(INPUT, block)
+            }
             alone = position_problem(layers, block, every, known, z[block], M, scales, 3.0)
             F, _, _, Z, radius = alone.arrays
             factor = problem.unit / alone.unit  # one reference for all columns of a block
@@ -80,12 +93,32 @@ def test_the_key_is_that_of_the_content():
         return store.columns()[0].content()
 
     assert key() == key()
-    assert len({key(), key(m=M - 1), key(change=1e-9), key(min_active=2.0), key(keyed=False), key(scale=1.0), key(scale=2.0)}) == 7
+    assert (
+        len(
+            {
+                key(),
+                key(m=M - 1),
+                key(change=1e-9),
+                key(min_active=2.0),
+                key(keyed=False),
+                key(scale=1.0),
+                key(scale=2.0),
+            }
+        )
+        == 7
+    )
 
 
 def test_a_run_goes_on_with_its_columns_and_not_with_others(tmp_path):
     u = torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1))
-    options = {"budget": kappa(0.5), "support": "before", "states": "teacher", "head": False, "progress": False, "resume": tmp_path}
+    options = {
+        "budget": kappa(0.5),
+        "support": "before",
+        "states": "teacher",
+        "head": False,
+        "progress": False,
+        "resume": tmp_path,
+    }
     first, again = (sparsify(network(), u, **options) for _ in range(2))
     torch.testing.assert_close(first(u), again(u), rtol=0, atol=0)
     with pytest.raises(ValueError, match="another problem"):
@@ -102,7 +135,11 @@ def test_a_budget_means_what_it_means_for_a_function_of_the_same_columns(scale, 
     def before(layers, block):
         width = {k: math.prod(layers.shape_of(k)[1:]) for k in range(INPUT, block)}
         own = layers.blocks[block].sources
-        return own if set(own) == {INPUT} else {k: np.tile(np.arange(p), (layers.blocks[block].positions, 1)) for k, p in width.items()}
+        return (
+            own
+            if set(own) == {INPUT}
+            else {k: np.tile(np.arange(p), (layers.blocks[block].positions, 1)) for k, p in width.items()}
+        )
 
     options = {"budget": budget, "scale": scale, "states": "teacher", "refit": False, "head": False, "progress": False}
     models = [sparsify(network().double(), u, support=support, **options) for support in ("before", before)]

@@ -29,7 +29,9 @@ def test_matrices_of_a_network_by_hand():
 
 
 @pytest.mark.parametrize("dtype, tol", [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"skip": True}, {"activation": "tanh", "skip": True}, {"activation": "sigmoid"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"skip": True}, {"activation": "tanh", "skip": True}, {"activation": "sigmoid"}]
+)
 def test_mlp_outputs_and_gradients(options, dtype, tol):
     network = MLP((6, 9, 7, 4), seed=1, **options).to(dtype)
     model = compose.from_network(network)
@@ -58,8 +60,16 @@ def _stacks(draw):
             layers.append(linear if kind == "linear" else nn.Sequential(nn.Sequential(linear), nn.Tanh()))
             width = new
         else:
-            layers.append({"relu": nn.ReLU(), "leaky": nn.LeakyReLU(draw(st.sampled_from([0.0, 0.1, 1.0]))), "tanh": nn.Tanh(),
-                           "sigmoid": nn.Sigmoid(), "identity": nn.Identity(), "dropout": nn.Dropout(0.9)}[kind])  # fmt: skip
+            layers.append(
+                {
+                    "relu": nn.ReLU(),
+                    "leaky": nn.LeakyReLU(draw(st.sampled_from([0.0, 0.1, 1.0]))),
+                    "tanh": nn.Tanh(),
+                    "sigmoid": nn.Sigmoid(),
+                    "identity": nn.Identity(),
+                    "dropout": nn.Dropout(0.9),
+                }[kind]
+            )
     return first, nn.Sequential(*layers, nn.Linear(width, draw(_WIDTH)))
 
 
@@ -86,7 +96,9 @@ def test_images_are_flattened_row_by_row():
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Softplus())
     with pytest.raises(TypeError, match=r"module '3' \(Softplus\)"):
         compose.from_network(network, (1, 3, 4))
-    network = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2))  # the first acts on the last axis alone
+    network = nn.Sequential(
+        nn.Linear(4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2)
+    )  # the first acts on the last axis alone
     model = compose.from_network(network.double(), (3, 4))
     u = torch.randn(5, 3, 4, dtype=torch.float64)
     torch.testing.assert_close(model(u.flatten(1)), network(u), rtol=1e-10, atol=1e-10)
@@ -145,12 +157,27 @@ class TwoInputs(nn.Module):
 @pytest.mark.parametrize(
     "network, shape, error, words",
     [
-        (nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ELU())), None, TypeError, r"module '1.0' \(ELU\) has no conversion"),
+        (
+            nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ELU())),
+            None,
+            TypeError,
+            r"module '1.0' \(ELU\) has no conversion",
+        ),
         (nn.Sequential(nn.Linear(3, 3), nn.GELU()), None, TypeError, r"module '1' \(GELU\)"),
         (Branching(), 3, TypeError, "Branching cannot be traced"),
         (TwoInputs(), 3, TypeError, "second argument"),
-        (nn.Sequential(nn.Linear(3, 4), nn.Linear(3, 4)), None, ValueError, r"module '1' \(Linear\): it reads 3 features"),
-        (nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(1.5)), None, ValueError, r"module '1' \(LeakyReLU\): its slope 1.5"),
+        (
+            nn.Sequential(nn.Linear(3, 4), nn.Linear(3, 4)),
+            None,
+            ValueError,
+            r"module '1' \(Linear\): it reads 3 features",
+        ),
+        (
+            nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(1.5)),
+            None,
+            ValueError,
+            r"module '1' \(LeakyReLU\): its slope 1.5",
+        ),
         (nn.Sequential(nn.ReLU()), None, ValueError, "input_shape"),
         (nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3), ValueError, "must be a vector"),
         (nn.Sequential(nn.Flatten(0), nn.Linear(3, 4)), None, ValueError, "start_dim"),
@@ -199,8 +226,12 @@ def test_cascade_parallel_and_sum(g_options):
     tight = {"tol": 1e-12, "max_iter": 3000}
     close = dict(rtol=1e-5, atol=1e-5)  # the parts are solved to 1e-6
     torch.testing.assert_close(compose.cascade(f, g, **tight)(u), g(f(u)), **close)
-    torch.testing.assert_close(compose.parallel(f, g, **tight)(torch.cat([u, v], 1)), torch.cat([f(u), g(v)], 1), **close)
-    torch.testing.assert_close(compose.parallel(f, f, shared_input=True, **tight)(u), torch.cat([f(u), f(u)], 1), **close)
+    torch.testing.assert_close(
+        compose.parallel(f, g, **tight)(torch.cat([u, v], 1)), torch.cat([f(u), g(v)], 1), **close
+    )
+    torch.testing.assert_close(
+        compose.parallel(f, f, shared_input=True, **tight)(u), torch.cat([f(u), f(u)], 1), **close
+    )
     torch.testing.assert_close(compose.add(f, f, **tight)(u), 2 * f(u), **close)
     assert compose.cascade(f, g).A.layout is torch.strided
 
@@ -227,7 +258,7 @@ def test_a_part_that_is_not_well_posed_shows_in_the_whole():
     whole = compose.cascade(f, loose)
     assert not whole.certificate()
     with pytest.raises(NotCertified, match="lambda_PF"):
-        problem(whole).certificate  # noqa: B018
+        problem(whole).certificate
 
 
 def test_networks_and_sparse_parts_compose():

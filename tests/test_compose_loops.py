@@ -19,13 +19,20 @@ def part(p, q, n, seed, *, radius=0.5, gain_of=1.0, activation="relu", skip=True
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(n, n))
     A *= radius / np.abs(np.linalg.eigvals(np.abs(A))).max()
-    B, C, D = rng.normal(size=(n, p)) * gain_of / n, rng.normal(size=(q, n)) / n, rng.normal(size=(q, p)) * gain_of / p / 4 if skip else None
+    B, C, D = (
+        rng.normal(size=(n, p)) * gain_of / n,
+        rng.normal(size=(q, n)) / n,
+        rng.normal(size=(q, p)) * gain_of / p / 4 if skip else None,
+    )
     return ImplicitModel.from_matrices(A, B, C, D, activation, b=rng.normal(size=n), d=rng.normal(size=q), **TIGHT)
 
 
 def holds(model):
     """Whether the proof is one: M s <= (1 - margin) s, by a dense product of ours."""
-    proof, A = model.proof, model.A.to_dense().detach().numpy() if model.A.layout is not torch.strided else model.A.detach().numpy()
+    proof, A = (
+        model.proof,
+        model.A.to_dense().detach().numpy() if model.A.layout is not torch.strided else model.A.detach().numpy(),
+    )
     M = model.activation.lipschitz[:, None] * np.abs(A)
     if proof.kind != "pf":
         single = np.bincount(model.activation.unit)[model.activation.unit] == 1
@@ -33,11 +40,18 @@ def holds(model):
     sums = M @ proof.s
     unit = model.activation.unit
     worst = np.array([sums[unit == unit[i]].max() for i in range(len(sums))])
-    return bool((proof.s > 0).all() and (worst <= (1 - proof.margin) * proof.s * (1 + 1e-12)).all() and proof.margin > 0)
+    return bool(
+        (proof.s > 0).all() and (worst <= (1 - proof.margin) * proof.s * (1 + 1e-12)).all() and proof.margin > 0
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["cascade", "parallel", "add", "multiply"]), st.floats(0.05, 0.99), st.floats(0.05, 0.99))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["cascade", "parallel", "add", "multiply"]),
+    st.floats(0.05, 0.99),
+    st.floats(0.05, 0.99),
+)
 def test_parts_prove_the_whole(seed, kind, one, two):
     tanh = "tanh" if kind == "multiply" else "relu"
     f = part(3, 3, 5, seed, radius=one, activation=tanh, gain_of=100.0, skip=kind != "multiply")
@@ -56,7 +70,11 @@ def test_a_part_without_proof_leaves_none():
 def test_signed_and_triangular_parts():
     metzler = ImplicitModel.from_matrices(np.array([[-3.0, 0.5], [0.5, 0.2]]), np.ones((2, 3)), np.ones((3, 2)))
     network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    for f, g, kind in ((metzler, part(3, 2, 4, 1), "metzler"), (part(2, 3, 4, 2), metzler, "metzler"), (part(2, 3, 4, 3), network, "pf")):
+    for f, g, kind in (
+        (metzler, part(3, 2, 4, 1), "metzler"),
+        (part(2, 3, 4, 2), metzler, "metzler"),
+        (part(2, 3, 4, 3), network, "pf"),
+    ):
         whole = compose.cascade(f, g)
         assert whole.proof.kind == kind and holds(whole)
 
@@ -75,8 +93,9 @@ def test_multiply_is_the_product_and_its_constant_holds():
 
 
 def test_constant_of_the_thesis():
-    """phi_1 = tanh (bound 1, slope 1) times phi_2 = 3 sigmoid (bound 3, slope 3/4): max{3, 3/4} in the l1 norm of (u_1, u_2)."""
-    select = lambda k: np.eye(2)[k : k + 1]  # noqa: E731
+    """phi_1 = tanh (bound 1, slope 1) times phi_2 = 3 sigmoid (bound 3, slope 3/4): max{3, 3/4} in the l1 norm of (u_1,
+    u_2)."""
+    select = lambda k: np.eye(2)[k : k + 1]
     f = ImplicitModel.from_matrices(np.zeros((1, 1)), select(0), np.ones((1, 1)), activation="tanh")
     g = ImplicitModel.from_matrices(np.zeros((1, 1)), select(1), 3 * np.ones((1, 1)), activation="sigmoid")
     whole = compose.multiply(f, g, **TIGHT)
@@ -87,7 +106,9 @@ def test_constant_of_the_thesis():
     assert (change <= 3 * (u - v).abs().sum(1) + 1e-12).all()
     steep = torch.tensor([[0.0, 30.0], [1e-4, 30.0]], dtype=torch.float64)
     with torch.no_grad():
-        assert float((whole(steep[1:]) - whole(steep[:1])) / 1e-4) == pytest.approx(3, rel=1e-4)  # reached where the sigmoid is 1
+        assert float((whole(steep[1:]) - whole(steep[:1])) / 1e-4) == pytest.approx(
+            3, rel=1e-4
+        )  # reached where the sigmoid is 1
 
 
 def test_products_without_bounds_are_refused():
@@ -143,7 +164,11 @@ BLOCKS = [("tanh", 2), ("softmax", 2), ("max_pool", 2), ("product", 2)]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["softmax", "max_pool", "product", "relu", BLOCKS]), st.sampled_from([0.0, 0.5, 0.95]))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["softmax", "max_pool", "product", "relu", BLOCKS]),
+    st.sampled_from([0.0, 0.5, 0.95]),
+)
 def test_gain_bounds_the_outputs_of_blocks(seed, activation, rows):
     """Where the input moves a state of a block through another one's argument."""
     rng = np.random.default_rng(seed)
@@ -163,7 +188,11 @@ def test_gain_bounds_the_outputs_of_blocks(seed, activation, rows):
 @pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
 def test_a_bound_of_the_argument_is_none_of_a_map_that_is_not_zero_at_zero(activation):
     """sigmoid(z) is 1/2 where |z| <= 1/100: a factor cut to 1/100 would be another function."""
-    small = compose.from_network(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.Sigmoid() if activation == "sigmoid" else nn.Softmax(1)).double())
+    small = compose.from_network(
+        nn.Sequential(
+            nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.Sigmoid() if activation == "sigmoid" else nn.Softmax(1)
+        ).double()
+    )
     with torch.no_grad():
         small.A.values().mul_(1e-2)
         small.b.zero_()
@@ -172,7 +201,10 @@ def test_a_bound_of_the_argument_is_none_of_a_map_that_is_not_zero_at_zero(activ
     product = compose.multiply(small, one)
     with torch.no_grad():
         torch.testing.assert_close(product(u), small(u) * one(u))
-        change, distance = (product(u[:150]) - product(u[150:])).abs().numpy(), (u[:150] - u[150:]).abs().max(1).values.numpy()
+        change, distance = (
+            (product(u[:150]) - product(u[150:])).abs().numpy(),
+            (u[:150] - u[150:]).abs().max(1).values.numpy(),
+        )
     assert (change <= product.lipschitz * distance[:, None]).all()
 
 

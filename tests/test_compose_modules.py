@@ -31,7 +31,8 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 def converted(network, shape, seed=0):
-    """The model of a network in single precision, and the largest difference of its outputs in units of what each precision allows."""
+    """The model of a network in single precision, and the largest difference of its outputs in units of what each
+    precision allows."""
     network, worst = drawn(nn.Sequential(network, nn.Flatten()), seed), 0.0
     for dtype, tol in TOLERANCE.items():
         network = network.to(dtype)
@@ -107,7 +108,12 @@ def test_convolution_matrix_of_the_thesis():
     with torch.no_grad():
         conv.weight.copy_(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]))
     D = compose.from_network(nn.Sequential(conv, nn.Flatten()), (1, 3, 3)).D.to_dense().numpy()
-    printed = [[1, 2, 0, 3, 4, 0, 0, 0, 0], [0, 1, 2, 0, 3, 4, 0, 0, 0], [0, 0, 0, 1, 2, 0, 3, 4, 0], [0, 0, 0, 0, 1, 2, 0, 3, 4]]
+    printed = [
+        [1, 2, 0, 3, 4, 0, 0, 0, 0],
+        [0, 1, 2, 0, 3, 4, 0, 0, 0],
+        [0, 0, 0, 1, 2, 0, 3, 4, 0],
+        [0, 0, 0, 0, 1, 2, 0, 3, 4],
+    ]
     np.testing.assert_array_equal(D, printed)
 
 
@@ -152,7 +158,13 @@ class SubsampledShortcut(nn.Module):
 
 
 def test_residual_networks():
-    pooled = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(3, 2, 1), BasicBlock(4, 4), BasicBlock(4, 6, 2), nn.AdaptiveAvgPool2d(1))
+    pooled = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.MaxPool2d(3, 2, 1),
+        BasicBlock(4, 4),
+        BasicBlock(4, 6, 2),
+        nn.AdaptiveAvgPool2d(1),
+    )
     model, worst = converted(pooled, (3, 8, 9))
     # windows of 9 on 4 x 5 places of 4 channels, two layers of 4 and two of 6 channels
     assert worst <= 1 and model.n_states == 4 * 20 * 9 + 2 * 4 * 20 + 2 * 6 * 2 * 3
@@ -160,7 +172,11 @@ def test_residual_networks():
     assert worst <= 1 and model.n_states == 6 * 3 * 3
 
 
-@pytest.mark.parametrize("options", [{}, {"nonlinearity": "relu", "bias": False}, {"num_layers": 2}, {"bidirectional": True, "num_layers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"nonlinearity": "relu", "bias": False}, {"num_layers": 2}, {"bidirectional": True, "num_layers": 2}],
+    ids=str,
+)
 def test_a_recurrent_network_unrolled(options):
     class Every(nn.Module):
         def __init__(self):
@@ -195,7 +211,9 @@ def test_usual_attention_is_not_lipschitz_and_says_so():
         def forward(self, u):
             return torch.matmul(u, u.transpose(1, 2)).flatten(1)
 
-    with pytest.raises(ValueError, match="matmul.*first factor has no bound .18 of 18 entries., so that the product is not Lipschitz"):
+    with pytest.raises(
+        ValueError, match="matmul.*first factor has no bound .18 of 18 entries., so that the product is not Lipschitz"
+    ):
         compose.from_network(Scores(), (3, 2))
 
 
@@ -212,7 +230,12 @@ class Rearranged(nn.Module):
         a = (x * self.scale - 0.5) / 2 + torch.tanh(x).mean(1, keepdim=True)
         b = torch.cat([a[:, :2], -a[:, 2:3], a[:, -1:, :]], dim=1)  # (N, 4, 4)
         c = torch.matmul(b.permute(0, 2, 1), self.mix)  # (N, 4, 2)
-        d = torch.stack([self.linear(c), c.transpose(1, 2).reshape(n, 4, 2)], dim=1).view(n, -1, 2).unsqueeze(1).squeeze(1)
+        d = (
+            torch.stack([self.linear(c), c.transpose(1, 2).reshape(n, 4, 2)], dim=1)
+            .view(n, -1, 2)
+            .unsqueeze(1)
+            .squeeze(1)
+        )
         return (1 - d).sigmoid() * torch.tanh(d) + 2 * d[..., :1]
 
 
@@ -272,10 +295,23 @@ def _networks(draw):
         kind = draw(st.sampled_from(["conv", "bn", "relu", "tanh", "max", "average", "block"]))
         if kind == "conv":
             new = draw(_CHANNELS)
-            layers.append(nn.Conv2d(channels, new, 3, stride=draw(st.integers(1, 2)), padding=1, dilation=draw(st.integers(1, 2)) if min(height, width) > 4 else 1))
+            layers.append(
+                nn.Conv2d(
+                    channels,
+                    new,
+                    3,
+                    stride=draw(st.integers(1, 2)),
+                    padding=1,
+                    dilation=draw(st.integers(1, 2)) if min(height, width) > 4 else 1,
+                )
+            )
             channels = new
         elif kind in ("max", "average"):
-            layers.append((nn.MaxPool2d if kind == "max" else nn.AvgPool2d)(2, stride=1, padding=draw(st.integers(0, 1)), ceil_mode=draw(st.booleans())))
+            layers.append(
+                (nn.MaxPool2d if kind == "max" else nn.AvgPool2d)(
+                    2, stride=1, padding=draw(st.integers(0, 1)), ceil_mode=draw(st.booleans())
+                )
+            )
         elif kind == "block":
             layers.append(BasicBlock(channels, channels))
         else:
@@ -296,7 +332,12 @@ def test_random_convolutional_stacks(made, seed):
 @pytest.mark.parametrize(
     "network, shape, error, words",
     [
-        (nn.Conv2d(3, 2, 3), (2, 5, 5), ValueError, r"module '0' \(Conv2d\): it reads samples of shape \(3, H, W\), but its input has shape \(2, 5, 5\)"),
+        (
+            nn.Conv2d(3, 2, 3),
+            (2, 5, 5),
+            ValueError,
+            r"module '0' \(Conv2d\): it reads samples of shape \(3, H, W\), but its input has shape \(2, 5, 5\)",
+        ),
         (nn.Conv2d(1, 2, 7), (1, 5, 5), ValueError, "window of .7, 7. entries is larger than the padded input"),
         (nn.BatchNorm2d(2, track_running_stats=False), (2, 3, 3), ValueError, "no running statistics"),
         (nn.BatchNorm2d(3), (2, 3, 3), ValueError, "it reads 3 channels first"),
@@ -323,7 +364,12 @@ class Over(nn.Module):
 
 @pytest.mark.parametrize(
     "unflatten, shape",
-    [(nn.Unflatten(1, (2, 3, 4)), (24,)), (nn.Unflatten(1, (2, -1)), (24,)), (nn.Unflatten(-1, torch.Size([3, 2])), (4, 6)), (nn.Unflatten(1, (2, 2)), (4, 6))],
+    [
+        (nn.Unflatten(1, (2, 3, 4)), (24,)),
+        (nn.Unflatten(1, (2, -1)), (24,)),
+        (nn.Unflatten(-1, torch.Size([3, 2])), (4, 6)),
+        (nn.Unflatten(1, (2, 2)), (4, 6)),
+    ],
 )
 def test_unflattened_values_keep_their_order(unflatten, shape):
     """Behind states, and before a module that sees the new axes."""
@@ -377,5 +423,7 @@ def test_scores_are_scaled_by_the_width():
     attention = drawn(BoundedAttention(4, 2)).double()
     u = torch.randn(2, 3, 4, dtype=torch.float64)
     q, k, v = (torch.tanh(layer(u)) for layer in (attention.query, attention.key, attention.value))
-    by_hand = [torch.softmax(q[..., h] @ k[..., h].mT / math.sqrt(2), -1) @ v[..., h] for h in (slice(0, 2), slice(2, 4))]
+    by_hand = [
+        torch.softmax(q[..., h] @ k[..., h].mT / math.sqrt(2), -1) @ v[..., h] for h in (slice(0, 2), slice(2, 4))
+    ]
     torch.testing.assert_close(attention(u), attention.out(torch.cat(by_hand, -1)))

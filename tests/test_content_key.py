@@ -57,13 +57,16 @@ def test_library_attribute_reaches_its_module():
     assert "implicit_models.layers" in ck.imported_modules("from implicit_models import ImplicitModel")
 
 
-@pytest.mark.parametrize("file, text, same", [
-    ("sub/b.py", "VALUE = 2\n", False),
-    ("sub/__init__.py", "SET_UP = 1\n", False),
-    ("c.py", "OTHER = 2\n", True),
-    ("sub/b.py", '"""Docstring."""\n# why\nVALUE = 1   \n', True),
-    ("sub/b.py", 'VALUE = """\n# inside a text\n"""\n', False),
-])
+@pytest.mark.parametrize(
+    "file, text, same",
+    [
+        ("sub/b.py", "VALUE = 2\n", False),
+        ("sub/__init__.py", "SET_UP = 1\n", False),
+        ("c.py", "OTHER = 2\n", True),
+        ("sub/b.py", '"""Docstring."""\n# why\nVALUE = 1   \n', True),
+        ("sub/b.py", 'VALUE = """\n# inside a text\n"""\n', False),
+    ],
+)
 def test_edit_of_a_module(package, file, text, same):
     before = key()
     path = package / file
@@ -71,7 +74,9 @@ def test_edit_of_a_module(package, file, text, same):
     assert (key() == before) is same
 
 
-@pytest.mark.parametrize("change", [{"parameters": {"seed": 2}}, {"data": {"mnist": "ab"}}, {"source": "x = 2"}, {"modules": []}])
+@pytest.mark.parametrize(
+    "change", [{"parameters": {"seed": 2}}, {"data": {"mnist": "ab"}}, {"source": "x = 2"}, {"modules": []}]
+)
 def test_every_part_counts(package, change):
     assert key(**change) != key()
 
@@ -115,7 +120,9 @@ def test_parameter_without_json_form_is_refused():
 def test_key_is_the_same_in_another_process():
     import subprocess
 
-    script = ("from reproduction.content_key import content_key;"
-              "print(content_key(modules=['reproduction.claims'], parameters={'a': [1, 2]}, data={}))")
+    script = (
+        "from reproduction.content_key import content_key;"
+        "print(content_key(modules=['reproduction.claims'], parameters={'a': [1, 2]}, data={}))"
+    )
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
     assert other == ck.content_key(modules=["reproduction.claims"], parameters={"a": [1, 2]}, data={})

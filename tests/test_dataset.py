@@ -22,7 +22,9 @@ def test_it_is_frozen_and_checks_what_it_holds():
         Dataset(arrays(4)[0], arrays(5)[1], {})
     with pytest.raises(ValueError, match=r"test\[7\]: 2 inputs"):
         Dataset(*arrays(4), {7: (arrays(2)[0], arrays(3)[1])})
-    with pytest.raises(ValueError, match=r"test\[7\]: a sample has shapes \(2,\) -> \(1,\), in training \(3,\) -> \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"test\[7\]: a sample has shapes \(2,\) -> \(1,\), in training \(3,\) -> \(1,\)"
+    ):
         Dataset(*arrays(4), {7: arrays(2, p=2)})
 
 

@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from reproduction.baselines.decoders import START, DecoderOnly, SequenceTransformer, decoded, positional_encoding, with_previous_labels
+from reproduction.baselines.decoders import (
+    START,
+    DecoderOnly,
+    SequenceTransformer,
+    decoded,
+    positional_encoding,
+    with_previous_labels,
+)
 from reproduction.evaluation import count_parameters
 
 
@@ -51,10 +58,14 @@ def changes(model, sequence, at):
         return (model(sequence) - model(other)).abs().amax(dim=(0, 2))
 
 
-@pytest.mark.parametrize(("model", "masked"), [
-    (SequenceTransformer(8, 2, width=12, seed=0), True), (SequenceTransformer(8, 2, width=12, masked=False, seed=0), False),
-    (DecoderOnly(8, 2, 3, width=12, output="every", seed=0), True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "masked"),
+    [
+        (SequenceTransformer(8, 2, width=12, seed=0), True),
+        (SequenceTransformer(8, 2, width=12, masked=False, seed=0), False),
+        (DecoderOnly(8, 2, 3, width=12, output="every", seed=0), True),
+    ],
+)
 def test_a_mask_hides_the_future(model, masked):
     difference = changes(model, normal(3, 6), 4)
     assert (difference[:4].max() < 1e-6) == masked and difference[4:].min() > 1e-4
@@ -80,7 +91,8 @@ def label_changes(masked):
 
 
 def test_the_label_of_a_step_is_seen_by_later_steps_and_unmasked_by_its_own():
-    """The target leak: unmasked, the answer of every step but the last stands in the decoder's input at the next position."""
+    """The target leak: unmasked, the answer of every step but the last stands in the decoder's input at the next
+    position."""
     masked, unmasked = label_changes(True), label_changes(False)
     assert masked[:6].max() < 1e-6 < 1e-3 < masked[6:].min()
     assert unmasked.min() > 1e-3
@@ -115,7 +127,9 @@ def test_decoded_feeds_the_model_its_own_answers():
         decoded(SequenceTransformer(6, 2, width=8, output="every_class"), u)
 
 
-@pytest.mark.parametrize("model", [SequenceTransformer(4, 2, width=6, output="last", seed=0), DecoderOnly(4, 2, 3, width=6, seed=0)])
+@pytest.mark.parametrize(
+    "model", [SequenceTransformer(4, 2, width=6, output="last", seed=0), DecoderOnly(4, 2, 3, width=6, seed=0)]
+)
 def test_single_steps_and_constant_sequences(model):
     model.eval()
     assert torch.isfinite(model(torch.zeros(2, 1))).all()
@@ -131,10 +145,16 @@ def test_single_steps_and_constant_sequences(model):
         (lambda: SequenceTransformer(8, 2, width=4, output="first"), "got 'first'"),
         (lambda: DecoderOnly(8, 2, output="first"), "got 'first'"),
         (lambda: with_previous_labels(torch.zeros(2, 3), torch.zeros(2, 4)), r"inputs \(2, 3\) and labels \(2, 4\)"),
-        (lambda: SequenceTransformer(4, 2, width=4, decoder="labels")(torch.full((1, 2, 2), 4.0)), "label 4 is neither a class below 4"),
-        (lambda: SequenceTransformer(4, 2, width=4)([torch.zeros(3), torch.zeros(5)]), "sequence 1 has 5 steps, sequence 0 has 3"),
+        (
+            lambda: SequenceTransformer(4, 2, width=4, decoder="labels")(torch.full((1, 2, 2), 4.0)),
+            "label 4 is neither a class below 4",
+        ),
+        (
+            lambda: SequenceTransformer(4, 2, width=4)([torch.zeros(3), torch.zeros(5)]),
+            "sequence 1 has 5 steps, sequence 0 has 3",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_values_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,5 @@
-"""Figures on depth and feedback: every curve that was recorded is drawn, with the published values where there are any."""
+"""Figures on depth and feedback: every curve that was recorded is drawn, with the published values where there are
+any."""
 
 import matplotlib
 import pytest
@@ -23,7 +24,11 @@ def content():
         for kind in ("measure", "iterations"):
             curves[f"training/argmax/{variant}/{kind}"] = [[1.0, 2.0, 3.0, 4.0]]
     curves["memory/depths"] = [1, 2, 4]
-    values |= {f"bytes_explicit_{depth}": 80.0 * depth for depth in (1, 2, 4)} | {"bytes_implicit": [80.0], "bytes_unrolled": [700.0, 900.0], "seconds_mlp": [0.1]}
+    values |= {f"bytes_explicit_{depth}": 80.0 * depth for depth in (1, 2, 4)} | {
+        "bytes_implicit": [80.0],
+        "bytes_unrolled": [700.0, 900.0],
+        "seconds_mlp": [0.1],
+    }
     for solver in ("picard", "auto"):
         curves[f"time/{solver}/iterations"], curves[f"time/{solver}/seconds"] = [[20.0, 10.0]], [[2.0, 1.0]]
     return {"profile": "quick", "seeds": [0, 1], "curves": curves, "values": values}
@@ -57,7 +62,10 @@ def test_training_and_cost(content):
 
 def test_ablation_shows_the_published_values(content):
     panels = [axes for axes in feedback_figures.ablation_figure(content).axes if axes.lines]
-    heights = [[float(line.get_ydata()[0]) for line in axes.lines if line.get_label().startswith("Table 5.4")] for axes in panels]
+    heights = [
+        [float(line.get_ydata()[0]) for line in axes.lines if line.get_label().startswith("Table 5.4")]
+        for axes in panels
+    ]
     assert heights == [[3.06, 4.07], [0.953, 1.8], pytest.approx([0.937, 0.918]), [1e-4, 1e-3]]
     assert all(len(axes.lines) == 7 for axes in panels)
 

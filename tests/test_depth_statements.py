@@ -1,4 +1,5 @@
-"""Sentences of the pages on depth, feedback and homogeneity that say how an experiment came out, held against the committed runs."""
+"""Sentences of the pages on depth, feedback and homogeneity that say how an experiment came out, held against the
+committed runs."""
 
 from statistics import median
 
@@ -50,7 +51,11 @@ def test_the_slope_is_that_of_the_states_active_at_the_input():
 
 
 def test_without_feedback_the_count_is_two():
-    assert depth_study.counts(with_matrix(np.zeros((2, 2))), np.array([[t, -t] for t in (1.0, 1e3, 1e6)])).tolist() == [2, 2, 2]
+    assert depth_study.counts(with_matrix(np.zeros((2, 2))), np.array([[t, -t] for t in (1.0, 1e3, 1e6)])).tolist() == [
+        2,
+        2,
+        2,
+    ]
 
 
 @given(st.integers(0, 1_000))
@@ -69,7 +74,7 @@ def test_an_activation_that_expands_breaks_the_bound():
     A, u, cap = np.eye(2) / 2, np.ones((1, 2)), 200
     assert depth_study.counts(with_matrix(3 * A), 3 * u, max_iter=cap).tolist() == [cap + 1]
     assert depth_study.counts(with_matrix(A), u, max_iter=cap)[0] < 25
-    law = PAGE[PAGE.index(":label: thm-depth-law"):]
+    law = PAGE[PAGE.index(":label: thm-depth-law") :]
     law = law[: law.index(":::")]
     assert "non-expansive" in law and "positively homogeneous" in law and "no biases" in law
 
@@ -78,9 +83,14 @@ def test_the_law_is_met_without_a_fit():
     values = values_of("ch5_depth")
     for name in ("addition", "subtraction", "argmax"):
         assert max(numbers(values[f"{name}_scaling_difference"])) == 0
-        for slope, predicted, bound in zip(*(numbers(values[f"{name}_{kind}"]) for kind in ("slope", "predicted", "bound")), strict=True):
+        for slope, predicted, bound in zip(
+            *(numbers(values[f"{name}_{kind}"]) for kind in ("slope", "predicted", "bound")), strict=True
+        ):
             assert slope == pytest.approx(predicted, rel=0.1) and slope < bound
-        assert max(numbers(values[f"{name}_growth_relative"])) < 1.02 and min(numbers(values[f"{name}_untrained_growth"])) > 1.2
+        assert (
+            max(numbers(values[f"{name}_growth_relative"])) < 1.02
+            and min(numbers(values[f"{name}_untrained_growth"])) > 1.2
+        )
 
 
 def test_triangular_models_have_bounded_depth_and_smaller_balls_less():
@@ -88,7 +98,10 @@ def test_triangular_models_have_bounded_depth_and_smaller_balls_less():
     for name, n in (("addition", 20), ("subtraction", 20), ("argmax", 36), ("average", 32)):
         assert max(numbers(values[f"{name}_strict_upper_iterations_farthest"])) <= n + 1
     # the argmax is learnt as well with kappa = 0.5, at a fraction of the iterations
-    assert min(numbers(values["argmax_kappa_half_quality"])) > 0.99 and min(numbers(values["argmax_kappa_half_depth_ratio"])) > 2
+    assert (
+        min(numbers(values["argmax_kappa_half_quality"])) > 0.99
+        and min(numbers(values["argmax_kappa_half_depth_ratio"])) > 2
+    )
 
 
 def test_the_count_says_little_about_a_sample():
@@ -105,13 +118,22 @@ def test_single_precision_fails_where_double_does_not():
 
 def test_exact_and_truncated_gradients_train_alike():
     values = values_of("ch5_depth")
-    assert max(numbers(values["gradient_error_implicit_trained"])) < 1e-5 < min(numbers(values["gradient_error_jfb_trained"]))
-    assert median(numbers(values["backward_jfb_over_implicit"])) < 2 and median(numbers(values["backward_phantom_over_implicit"])) < 2
+    assert (
+        max(numbers(values["gradient_error_implicit_trained"]))
+        < 1e-5
+        < min(numbers(values["gradient_error_jfb_trained"]))
+    )
+    assert (
+        median(numbers(values["backward_jfb_over_implicit"])) < 2
+        and median(numbers(values["backward_phantom_over_implicit"])) < 2
+    )
 
 
 def test_the_adjoint_keeps_one_state_a_sample():
     values = values_of("ch5_depth")
-    assert set(numbers(values["bytes_implicit"])) == {80.0} and min(numbers(values["memory_unrolled_over_implicit"])) > 10
+    assert (
+        set(numbers(values["bytes_implicit"])) == {80.0} and min(numbers(values["memory_unrolled_over_implicit"])) > 10
+    )
 
 
 def test_feedback_is_crucial_nowhere():

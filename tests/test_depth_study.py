@@ -144,7 +144,10 @@ def problem():
 def test_formula_adjoint_and_unrolled_gradient_are_the_derivative(problem):
     entries = [(0, 0), (1, 4), (5, 2), (3, 3)]
     differences = gradient_study.finite_differences(*problem, entries)
-    for exact in (gradient_study.dense_gradient(*problem), *(gradient_study.gradient(*problem, b) for b in ("implicit", "unroll"))):
+    for exact in (
+        gradient_study.dense_gradient(*problem),
+        *(gradient_study.gradient(*problem, b) for b in ("implicit", "unroll")),
+    ):
         assert np.array([exact[i, j] for i, j in entries]) == pytest.approx(differences, rel=1e-4, abs=1e-8)
 
 
@@ -159,7 +162,8 @@ def test_truncated_gradients_differ_and_point_the_same_way(problem):
 
 
 def test_papers_solver_needs_double_precision_where_states_are_large():
-    """Rounding of states of size 100 is above 3e-6 in single precision: for some samples the cap is reached, not the tolerance."""
+    """Rounding of states of size 100 is above 3e-6 in single precision: for some samples the cap is reached, not the
+    tolerance."""
     settings_of = depth_study.arithmetic_settings("quick", 0)
     assert list(settings_of) == ["addition", "subtraction", "addition_table"]
     name, sizes, data = settings_of["addition_table"]
@@ -173,7 +177,9 @@ def test_papers_solver_needs_double_precision_where_states_are_large():
 
 
 def test_difficulty_of_known_samples():
-    model = ImplicitModel.from_matrices(torch.zeros(1, 1), torch.zeros(1, 2), torch.zeros(1, 1), torch.tensor([[1.0, 0.0]]))
+    model = ImplicitModel.from_matrices(
+        torch.zeros(1, 1), torch.zeros(1, 2), torch.zeros(1, 1), torch.tensor([[1.0, 0.0]])
+    )
     u = np.array([[2.0, -4.0], [1.0, 0.0]])
     y = np.array([[0.0], [0.5]])
     assert depth_study.difficulty(model, "addition", u, y) == pytest.approx([0.5, 0.5])

@@ -24,10 +24,20 @@ def write_notebook(folder, name, cells):
     guard = "from reproduction.parameters import check_parameters\ncheck_parameters(globals())"
     sources = ['profile = "quick"\nseed = 0', guard, *cells, "seed"]
     notebook = {
-        "cells": [{"cell_type": "code", "id": f"c{k}", "metadata": {"tags": ["parameters"]} if k == 0 else {}, "source": [text],
-                   "outputs": [], "execution_count": None} for k, text in enumerate(sources)],
+        "cells": [
+            {
+                "cell_type": "code",
+                "id": f"c{k}",
+                "metadata": {"tags": ["parameters"]} if k == 0 else {},
+                "source": [text],
+                "outputs": [],
+                "execution_count": None,
+            }
+            for k, text in enumerate(sources)
+        ],
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
-        "nbformat": 4, "nbformat_minor": 5,
+        "nbformat": 4,
+        "nbformat_minor": 5,
     }
     (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
 
@@ -54,8 +64,15 @@ def project(tmp_path):
 
 def start(project, *arguments):
     environment = {**os.environ, "PYTHONPATH": f"{project / 'lib'}:{project}", "PROFILE": "quick"}
-    return subprocess.Popen([sys.executable, "-m", "doit", "-n", "2", *arguments], cwd=project, env=environment, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "doit", "-n", "2", *arguments],
+        cwd=project,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def lines(project):
@@ -101,5 +118,7 @@ def test_edit_reruns_dependants_only_and_failure_is_named(project):
 
 def test_unknown_profile_is_refused(project):
     environment = {**os.environ, "PYTHONPATH": f"{project / 'lib'}:{project}", "PROFILE": "fast"}
-    done = subprocess.run([sys.executable, "-m", "doit", "list"], cwd=project, env=environment, text=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "doit", "list"], cwd=project, env=environment, text=True, capture_output=True
+    )
     assert done.returncode != 0 and "PROFILE=fast" in done.stderr + done.stdout

@@ -29,10 +29,12 @@ def phi(z, code, a):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([PIECEWISE_LINEAR, TANH, SIGMOID]), st.floats(0, 1), st.floats(-4, 4), st.floats(0.01,
-                                                                                                     5), st.floats(-3,
-                                                                                                                   3),
-                                                                                                                   st.floats(-3, 3)
+    st.sampled_from([PIECEWISE_LINEAR, TANH, SIGMOID]),
+    st.floats(0, 1),
+    st.floats(-4, 4),
+    st.floats(0.01, 5),
+    st.floats(-3, 3),
+    st.floats(-3, 3),
 )
 def test_infimum_of_a_unit_on_a_grid(code, a, low, width, mu, share):
     lam = share * mu if abs(share) < 2 else share
@@ -48,8 +50,10 @@ def test_infimum_of_a_unit_on_a_grid(code, a, low, width, mu, share):
 def test_lines_of_smooth_maps_beat_constants(code, low, width):
     # on the average over the interval, with the smallest offset that makes each a bound
     high = low + width
-    for slope, sign in ((relaxation.upper_slope(low, high, code, 0.0), 1),
-                        (relaxation.lower_slope(low, high, code, 0.0), -1)):
+    for slope, sign in (
+        (relaxation.upper_slope(low, high, code, 0.0), 1),
+        (relaxation.lower_slope(low, high, code, 0.0), -1),
+    ):
         assert 0 <= slope <= (1 if code == TANH else 0.25) + 1e-12
         z = np.linspace(low, high, 2001)
         offset = np.max(sign * (phi(z, code, 0) - slope * z))
@@ -71,8 +75,15 @@ def triangle_optimum(task, centre, sigma, zl, zh, w, v):
     equal, value = (np.hstack([eye - A, -B])[on], b[on]) if on.any() else (None, None)
     low, high = np.maximum(zl, 0), np.maximum(zh, 0)
     box = list(zip(low, high, strict=True)) + list(zip(centre - sigma, centre + sigma, strict=True))
-    found = linprog(np.r_[w, v], A_ub=np.vstack(upper), b_ub=np.concatenate(right), A_eq=equal, b_eq=value, bounds=box,
-                    method="highs")
+    found = linprog(
+        np.r_[w, v],
+        A_ub=np.vstack(upper),
+        b_ub=np.concatenate(right),
+        A_eq=equal,
+        b_eq=value,
+        bounds=box,
+        method="highs",
+    )
     assert found.status == 0 and len(found.x) == n + task.p
     return found.fun
 
@@ -89,8 +100,9 @@ def test_reaches_the_triangle_optimum(seed):
         most = -triangle_optimum(task, centre, sigma, found.zl[0], found.zh[0], -task.C[r], -task.D[r]) + task.d[r]
         spread = most - least
         # the interval may be tighter than the programme without stable units' own rows; the dual is their intersection
-        assert found.lb[0, r] <= max(least, start.lb[0, r]) + 1e-7 and found.ub[0, r] >= min(most, start.ub[0,
-                                                                                                            r]) - 1e-7
+        assert (
+            found.lb[0, r] <= max(least, start.lb[0, r]) + 1e-7 and found.ub[0, r] >= min(most, start.ub[0, r]) - 1e-7
+        )
         assert found.lb[0, r] >= least - 3e-3 * spread and found.ub[0, r] <= most + 3e-3 * spread
 
 
@@ -98,18 +110,28 @@ def plain_crown(W, b, low, high, c):
     """Lower bound of c'y on a ReLU network with CROWN intermediate bounds intersected with interval propagation, layer
     by layer.
     """
-    boxes, l, h = [], low, high  # noqa: E741
+    boxes, l, h = [], low, high
     for layer in range(len(W) - 1):
-        il, ih = np.maximum(W[layer], 0) @ l + np.minimum(W[layer], 0) @ h + b[layer], np.maximum(W[layer],
-                                                                                                  0) @ h + np.minimum(W[layer], 0) @ l + b[layer]
+        il, ih = (
+            np.maximum(W[layer], 0) @ l + np.minimum(W[layer], 0) @ h + b[layer],
+            np.maximum(W[layer], 0) @ h + np.minimum(W[layer], 0) @ l + b[layer],
+        )
         if layer:
-            cl = np.array([back(W[:layer], b[:layer], boxes, low, high, row, s) for row,
-                           s in zip(W[layer], b[layer], strict=True)])
-            ch = np.array([-back(W[:layer], b[:layer], boxes, low, high, -row, -s) for row,
-                           s in zip(W[layer], b[layer], strict=True)])
+            cl = np.array(
+                [
+                    back(W[:layer], b[:layer], boxes, low, high, row, s)
+                    for row, s in zip(W[layer], b[layer], strict=True)
+                ]
+            )
+            ch = np.array(
+                [
+                    -back(W[:layer], b[:layer], boxes, low, high, -row, -s)
+                    for row, s in zip(W[layer], b[layer], strict=True)
+                ]
+            )
             il, ih = np.maximum(il, cl), np.minimum(ih, ch)
         boxes.append((il, ih))
-        l, h = np.maximum(il, 0), np.maximum(ih, 0)  # noqa: E741
+        l, h = np.maximum(il, 0), np.maximum(ih, 0)
     return back(W[:-1], b[:-1], boxes, low, high, c @ W[-1], c @ b[-1])
 
 
@@ -144,8 +166,13 @@ def exact_minimum(task, W, b, low, high, c):
     for pattern in product([0, 1], repeat=len(b[0])):
         s = np.array(pattern)
         sign = 2 * s - 1
-        found = linprog(c @ W[1] * s @ W[0], A_ub=-sign[:, None] * W[0], b_ub=sign * b[0],
-                        bounds=list(zip(low, high, strict=True)), method="highs")
+        found = linprog(
+            c @ W[1] * s @ W[0],
+            A_ub=-sign[:, None] * W[0],
+            b_ub=sign * b[0],
+            bounds=list(zip(low, high, strict=True)),
+            method="highs",
+        )
         if found.status == 0:
             best = min(best, found.fun + (c @ W[1] * s) @ b[0] + c @ b[1])
     return best
@@ -160,8 +187,9 @@ def test_branching_finds_the_exact_minimum(seed):
     for shift, decided in ((exact - 0.01, True), (exact + 0.01, False)):
         moved = from_matrices(task.A, task.B, task.C, None, b=task.b, d=task.d - [shift, 0])
         kinks = bounds(moved, u[None], eps=1.5, method="dual", spec=[[1.0, 0.0]], early_stop=True)
-        found = bounds(moved, u[None], eps=1.5, method="dual", spec=[[1.0, 0.0]], early_stop=True, splits=2000,
-                       ascent_steps=60)
+        found = bounds(
+            moved, u[None], eps=1.5, method="dual", spec=[[1.0, 0.0]], early_stop=True, splits=2000, ascent_steps=60
+        )
         assert (found.lb[0, 0] > 0) == decided
         assert found.lb[0, 0] <= exact - shift + 1e-9 and found.lb[0, 0] >= kinks.lb[0, 0] - 1e-12
         assert found.cert.lb[0, 0] <= found.lb[0, 0]
@@ -169,16 +197,24 @@ def test_branching_finds_the_exact_minimum(seed):
 
 def test_scalar_closed_form():
     found = bounds(scalar(), [[0.5]], eps=0.5, method="dual")
-    np.testing.assert_allclose([found.xl[0, 0], found.xh[0, 0], found.lb[0, 0], found.ub[0, 0]], [0, 10, 0, 10],
-                               atol=1e-6)
+    np.testing.assert_allclose(
+        [found.xl[0, 0], found.xh[0, 0], found.lb[0, 0], found.ub[0, 0]], [0, 10, 0, 10], atol=1e-6
+    )
     loop = bounds(scalar(-3.0), [[0.5]], eps=1.0, method="dual")
     np.testing.assert_allclose([loop.lb[0, 0], loop.ub[0, 0]], [0, 0.375], atol=1e-6)
 
 
-MAPS = ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", "identity", [("relu", 2), ("tanh", 2), ("sigmoid", 2)],
-        [("softmax", 3), ("relu", 3)],
-        [("max_pool", 2), ("tanh", 2), ("relu", 2)],
-        [("product", 4), ("relu", 2)]]  # fmt: skip
+MAPS = [
+    "relu",
+    "leaky_relu(0.3)",
+    "tanh",
+    "sigmoid",
+    "identity",
+    [("relu", 2), ("tanh", 2), ("sigmoid", 2)],
+    [("softmax", 3), ("relu", 3)],
+    [("max_pool", 2), ("tanh", 2), ("relu", 2)],
+    [("product", 4), ("relu", 2)],
+]
 
 
 @pytest.mark.parametrize("activation", MAPS)
@@ -243,13 +279,15 @@ def test_batching_permutation_and_scaling(seed):
     own = bounds(task, U[i : i + 2], eps=0.2, method="dual", spec=np.tile(np.eye(3), (len(U[i : i + 2]), 1, 1)))
     np.testing.assert_allclose(own.lb, whole.lb[i : i + 2], atol=1e-9)
     order = rng.permutation(6)
-    shuffled = from_matrices(task.A[np.ix_(order, order)], task.B[order], task.C[:, order], task.D, b=task.b[order],
-                             d=task.d)
+    shuffled = from_matrices(
+        task.A[np.ix_(order, order)], task.B[order], task.C[:, order], task.D, b=task.b[order], d=task.d
+    )
     spread = (whole.ub - whole.lb)[:4]
     assert (np.abs(bounds(shuffled, U[:4], eps=0.2, method="dual").lb - whole.lb[:4]) <= 2e-3 * spread + 1e-9).all()
     scale = np.exp(rng.normal(size=6))
-    scaled = from_matrices(scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D,
-                           b=scale * task.b, d=task.d)
+    scaled = from_matrices(
+        scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D, b=scale * task.b, d=task.d
+    )
     assert (np.abs(bounds(scaled, U[:4], eps=0.2, method="dual").lb - whole.lb[:4]) <= 2e-3 * spread + 1e-9).all()
 
 
@@ -259,11 +297,15 @@ def test_early_stop_decides_alike():
     x, _ = task.equilibrium(U)
     spec = margins(task.output(x, U).argmax(1), 4)
     for eps in (0.02, 0.1):
-        full, lower, early = (bounds(task, U, eps=eps, method="dual", spec=spec, **options) for options in
-                              ({}, {"sides": "lower"}, {"sides": "lower", "early_stop": True}))  # fmt: skip
+        full, lower, early = (
+            bounds(task, U, eps=eps, method="dual", spec=spec, **options)
+            for options in ({}, {"sides": "lower"}, {"sides": "lower", "early_stop": True})
+        )
         assert np.array_equal(full.lb, lower.lb)
-        assert np.array_equal((full.lb > 0).all(1),
-                              (early.lb > 0).all(1)) and (early.lb <= full.lb + 0.02 * (full.ub - full.lb)).all()
+        assert (
+            np.array_equal((full.lb > 0).all(1), (early.lb > 0).all(1))
+            and (early.lb <= full.lb + 0.02 * (full.ub - full.lb)).all()
+        )
         assert 0 < (full.lb > 0).all(1).mean() < 1 or eps == 0.02
         assert check(early.cert)
 
@@ -283,8 +325,10 @@ def test_hard_cases():
     assert list(part.status) == ["ok", "ok", "not_finite", "ok", "ok"]
     rows = [0, 1, 3, 4]
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
-        assert np.array_equal(getattr(part, name)[rows], getattr(whole, name)[rows]) and np.isnan(getattr(part,
-                                                                                                          name)[2]).all()
+        assert (
+            np.array_equal(getattr(part, name)[rows], getattr(whole, name)[rows])
+            and np.isnan(getattr(part, name)[2]).all()
+        )
     assert check(whole.cert) and bounds(task, U[:0], eps=0.1, method="dual").lb.shape == (0, 3)
     one = from_matrices(task.A, task.B, task.C[:1])
     assert bounds(one, U, eps=0.1, method="dual", spec=np.zeros((1, 1))).lb.shape == (5, 1)

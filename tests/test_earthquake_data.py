@@ -84,8 +84,12 @@ def test_times_agree_with_taupy(data):
 def test_features_are_the_encoded_samples(data):
     sample, encoding = data.meta["samples"][4], Encoding.from_dict(data.meta["encoding"])
     u, y = data.test[4]
-    np.testing.assert_allclose(u[:, 3::6], (sample.travel_time_s - sample.travel_time_s[:, :1]) / encoding.time_scale_s, atol=1e-6)
-    np.testing.assert_allclose(np.arctan2(u[:, 4::6], u[:, 5::6]) % (2 * np.pi), np.radians(sample.back_azimuth), atol=1e-5)
+    np.testing.assert_allclose(
+        u[:, 3::6], (sample.travel_time_s - sample.travel_time_s[:, :1]) / encoding.time_scale_s, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        np.arctan2(u[:, 4::6], u[:, 5::6]) % (2 * np.pi), np.radians(sample.back_azimuth), atol=1e-5
+    )
     assert not u[:, 2::6].any() and not u[:, 3].any()
     lat, lon, depth, time = encoding.decode(y)
     np.testing.assert_allclose(lat, sample.lat, atol=1e-4)
@@ -102,10 +106,14 @@ def test_stations_are_uniform_in_distance_and_direction(data):
     dist = sample.dist_deg.ravel()
     assert dist.min() == 0.25 and dist.max() == 90 and np.array_equal(dist * 4, np.round(dist * 4))
     assert dist.mean() == pytest.approx(45.125, abs=4 * 26 / np.sqrt(dist.size))
-    found, azimuth, _ = distance_azimuths(sample.lat[:, None], sample.lon[:, None], sample.station_lat, sample.station_lon)
+    found, azimuth, _ = distance_azimuths(
+        sample.lat[:, None], sample.lon[:, None], sample.station_lat, sample.station_lon
+    )
     np.testing.assert_allclose(found, sample.dist_deg, atol=1e-9)
     counts = np.histogram(azimuth, 36, (0, 360))[0]
-    assert counts.sum() == dist.size and ((counts - dist.size / 36) ** 2 / (dist.size / 36)).sum() < 67  # chi2(35), p = 0.001
+    assert (
+        counts.sum() == dist.size and ((counts - dist.size / 36) ** 2 / (dist.size / 36)).sum() < 67
+    )  # chi2(35), p = 0.001
 
 
 def test_longitudes_of_stations_wrap_in_the_far_band(whole):
@@ -174,21 +182,29 @@ def test_noise_is_that_of_picks_and_directions_only():
     picks = noisy.arrival_s - quiet.travel_time_s
     turned = (noisy.back_azimuth - quiet.back_azimuth + 180) % 360 - 180
     n = picks.size
-    assert picks.std() == pytest.approx(0.5, rel=4 / np.sqrt(2 * n)) and turned.std() == pytest.approx(4.0, rel=4 / np.sqrt(2 * n))
+    assert picks.std() == pytest.approx(0.5, rel=4 / np.sqrt(2 * n)) and turned.std() == pytest.approx(
+        4.0, rel=4 / np.sqrt(2 * n)
+    )
     assert abs(np.corrcoef(picks.ravel(), turned.ravel())[0, 1]) < 4 / np.sqrt(n)
     assert (noisy.back_azimuth >= 0).all() and (noisy.back_azimuth < 360).all()
     np.testing.assert_allclose(noisy.delay_s, noisy.arrival_s - noisy.arrival_s[:, :1])
     assert np.array_equal(noisy.anchor_time_s, quiet.travel_time_s[:, 0])  # the label stays exact
 
 
-@pytest.mark.parametrize(("lat", "lon"), [(90.0, 0.0), (-90.0, 120.0), (89.9999, 179.9999), (0.0, -180.0), (12.0, 540.0)])
+@pytest.mark.parametrize(
+    ("lat", "lon"), [(90.0, 0.0), (-90.0, 120.0), (89.9999, 179.9999), (0.0, -180.0), (12.0, 540.0)]
+)
 def test_events_at_poles_and_on_the_antimeridian(lat, lon):
     from implicit_models.seismology.geodesy import distance_azimuths
 
     n = 200
     sample = make_samples(np.full(n, lat), np.full(n, lon), np.zeros(n), 4, seed=1)
     assert np.isfinite(sample.travel_time_s).all() and (sample.lon >= -180).all() and (sample.lon < 180).all()
-    assert (np.abs(sample.station_lat) <= 90).all() and (sample.station_lon >= -180).all() and (sample.station_lon < 180).all()
+    assert (
+        (np.abs(sample.station_lat) <= 90).all()
+        and (sample.station_lon >= -180).all()
+        and (sample.station_lon < 180).all()
+    )
     dist, _, back = distance_azimuths(sample.lat[:, None], sample.lon[:, None], sample.station_lat, sample.station_lon)
     np.testing.assert_allclose(dist, sample.dist_deg, atol=1e-9)
     assert circle(back - sample.back_azimuth).max() < 1e-8
@@ -208,7 +224,10 @@ def test_depths_are_whole_kilometres_of_the_table():
         ({"split": "time"}, "split must be 'sample' or 'epicentre', got 'time'"),
         ({"depths": 0}, "depths must be 1 to 695 whole km"),
         ({"depths": [0.5]}, "depth_km must be one of the table's, 0 to 694 in steps of 1 km, got 0.5 at index 0"),
-        ({"max_dist_deg": 98.0}, "max_dist_deg = 98.0 is in the core's shadow: P ends at 96.92 degrees for deep events"),
+        (
+            {"max_dist_deg": 98.0},
+            "max_dist_deg = 98.0 is in the core's shadow: P ends at 96.92 degrees for deep events",
+        ),
         ({"min_dist_deg": 0.0}, "0 < min_dist_deg <= max_dist_deg, got 0.0 and 90.0"),
         ({"min_dist_deg": 1.05, "max_dist_deg": 1.1}, "no distance of the table lies in 1.05 to 1.1 degrees"),
         ({"noise_s": -1.0}, "noise_s must be a finite standard deviation of at least 0, got -1.0"),
@@ -233,7 +252,9 @@ def test_bad_arguments_are_named(arguments, message):
         earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
 
 
-@pytest.mark.parametrize("arguments", [{"bands": [2.0]}, {"n_test": 5.0}, {"n_train": True}, {"n_stations": 2.5}, {"n_stations": True}])
+@pytest.mark.parametrize(
+    "arguments", [{"bands": [2.0]}, {"n_test": 5.0}, {"n_train": True}, {"n_stations": 2.5}, {"n_stations": True}]
+)
 def test_counts_are_whole_numbers(arguments):
     with pytest.raises(TypeError, match=f"must be an integer, got {next(iter(np.ravel(*arguments.values())))}"):
         earthquake(**{"n_train": 1, "n_test": 1, "seed": 0, **arguments})
@@ -263,7 +284,12 @@ def test_arguments_of_another_kind_are_named(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("depths", "named"), [([5, 10, 5], "5.0 and 5.0"), ([5.0, 5.0000001], "5.0 and 5.0000001"), ([7, 5.0000001, 600, 4.9999999], "5.0000001 and 4.9999999")]
+    ("depths", "named"),
+    [
+        ([5, 10, 5], "5.0 and 5.0"),
+        ([5.0, 5.0000001], "5.0 and 5.0000001"),
+        ([7, 5.0000001, 600, 4.9999999], "5.0000001 and 4.9999999"),
+    ],
 )
 def test_a_depth_is_given_once(depths, named):
     with pytest.raises(ValueError, match=f"depths must differ by a row of the travel-time table, got {named} km"):

@@ -14,7 +14,9 @@ def test_features_by_hand():
     # The anchor, then the second station: lon, lat, z, p, sin, cos.
     wanted = [0, 0.5, 0, 0, 1, 0, 1, -1, -0.2, -0.25, -0.5, -np.sqrt(0.75)]
     np.testing.assert_allclose(U, [wanted], atol=1e-15)
-    five = Encoding(2, 800.0, "five").encode([[45.0, -90.0]], [[180.0, -90.0]], [[0.0, -2.0]], [[0.0, -200.0]], [[90.0, 210.0]])
+    five = Encoding(2, 800.0, "five").encode(
+        [[45.0, -90.0]], [[180.0, -90.0]], [[0.0, -2.0]], [[0.0, -200.0]], [[90.0, 210.0]]
+    )
     np.testing.assert_allclose(five, [[0, 0.5, 0, 0, -0.5, 1, -1, -0.2, -0.25, 210 / 180 - 1]], atol=1e-15)
 
 
@@ -53,12 +55,18 @@ def test_wrap_at_greenwich_and_at_the_antimeridian():
 
 
 def test_a_constant_depth_of_stations_is_zero():
-    U = Encoding(3, 800.0).encode(np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3)))
+    U = Encoding(3, 800.0).encode(
+        np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3)), np.zeros((4, 3))
+    )
     assert np.isfinite(U).all() and not U[:, 2::6].any()
 
 
 EVENTS = st.tuples(
-    st.floats(-90, 90), st.floats(-180, 180, exclude_max=True), st.floats(0, 694), st.floats(0, 800), st.floats(-180, 180)
+    st.floats(-90, 90),
+    st.floats(-180, 180, exclude_max=True),
+    st.floats(0, 694),
+    st.floats(0, 800),
+    st.floats(-180, 180),
 )
 
 
@@ -104,13 +112,22 @@ def test_settings_survive_a_file(tmp_path):
     [
         (lambda: Encoding(0, 800.0), "n_stations must be at least 1, got 0"),
         (lambda: Encoding(5, 0.0), "time_scale_s must be positive and finite, got 0.0"),
-        (lambda: Encoding(5, 800.0, station_depth_scale_km=0.0), "station_depth_scale_km must be positive and finite, got 0.0"),
+        (
+            lambda: Encoding(5, 800.0, station_depth_scale_km=0.0),
+            "station_depth_scale_km must be positive and finite, got 0.0",
+        ),
         (lambda: Encoding(5, 800.0, "seven"), "layout must be 'six' or 'five', got 'seven'"),
         (lambda: Encoding(5, 800.0, longitude="circular"), "got 'circular'"),
         (lambda: Encoding.from_dict({"n_stations": 5, "scale": 2}), r"unknown or missing: \['scale', 'time_scale_s'\]"),
         (lambda: Encoding(5, 800.0).encode(*[np.zeros((3, 4))] * 5), r"must have shape \(N, 5\), got \(3, 4\)"),
-        (lambda: Encoding(2, 1.0).encode(*[np.zeros((3, 2))] * 4, np.zeros((2, 2))), r"must have shape \(3, 2\), got \(2, 2\)"),
-        (lambda: Encoding(2, 1.0).encode(*[np.zeros((2, 2))] * 4, [[0, 1], [np.nan, 0]]), r"back_azimuth .* got nan at \(1, 0\)"),
+        (
+            lambda: Encoding(2, 1.0).encode(*[np.zeros((3, 2))] * 4, np.zeros((2, 2))),
+            r"must have shape \(3, 2\), got \(2, 2\)",
+        ),
+        (
+            lambda: Encoding(2, 1.0).encode(*[np.zeros((2, 2))] * 4, [[0, 1], [np.nan, 0]]),
+            r"back_azimuth .* got nan at \(1, 0\)",
+        ),
         (lambda: Encoding(2, 1.0).encode(*[np.zeros((2, 2))] * 3, [[0, 1], [3, 0]], 0.0), r"p_delay_s\[1, 0\] is 3.0"),
         (lambda: Encoding(2, 1.0).labels([0.0], [np.inf], [0.0], [0.0]), r"lon must be finite, got inf at \(0,\)"),
         (lambda: Encoding(2, 1.0, longitude="anchor").labels(*[np.zeros(2)] * 4), "needs anchor_lon"),

@@ -1,4 +1,5 @@
-"""The earthquake task: printed sizes, settings that mean what they say, and labels that keep their meaning in every coordinate."""
+"""The earthquake task: printed sizes, settings that mean what they say, and labels that keep their meaning in every
+coordinate."""
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from reproduction.tasks.registry import ARCHITECTURES
 
 @pytest.fixture(scope="module")
 def small():
-    return {name: task.data(name, 3, "quick", n_train=400) for name in ("papers", "signed", "depth_time_given", "latitude", "anchor", "epicentre")}
+    return {
+        name: task.data(name, 3, "quick", n_train=400)
+        for name in ("papers", "signed", "depth_time_given", "latitude", "anchor", "epicentre")
+    }
 
 
 def test_sizes_are_the_printed_ones():
@@ -21,7 +25,9 @@ def test_sizes_are_the_printed_ones():
     assert built["eikonet"] == printed["EikoNet"] == 42_500
     # n^2 + n p + q n + q p with n = 190, p = 30, q = 4
     assert built["implicit"] == printed["implicit"] == 190 * 190 + 190 * 30 + 4 * 190 + 4 * 30 == 42_680
-    assert built["implicit_no_skip"] == 42_680 - 120 and built["eikonet_skip"] == 42_500 + 120 and built["linear"] == 124
+    assert (
+        built["implicit_no_skip"] == 42_680 - 120 and built["eikonet_skip"] == 42_500 + 120 and built["linear"] == 124
+    )
     assert built["implicit_bias"] == 42_680 + 190 + 4
 
 
@@ -45,7 +51,9 @@ def test_labels_are_one_truth_in_every_setting(small):
         np.testing.assert_array_equal(given.test[k][1], papers.test[k][1][:, 2:])
         np.testing.assert_array_equal(given.test[k][0], np.hstack([papers.test[k][0], papers.test[k][1][:, :2]]))
         # the longest of two ways of writing a longitude apart, features alike
-        np.testing.assert_array_equal(np.delete(signed.test[k][0], np.s_[::6], axis=1), np.delete(papers.test[k][0], np.s_[::6], axis=1))
+        np.testing.assert_array_equal(
+            np.delete(signed.test[k][0], np.s_[::6], axis=1), np.delete(papers.test[k][0], np.s_[::6], axis=1)
+        )
 
 
 def test_signed_longitude_lies_between_the_halves_in_the_bands(small):

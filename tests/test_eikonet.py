@@ -1,4 +1,5 @@
-"""The residual MLP locator: printed size, the residual block, the skip, and states that an implicit model reproduces."""
+"""The residual MLP locator: printed size, the residual block, the skip, and states that an implicit model
+reproduces."""
 
 import numpy as np
 import pytest

@@ -29,7 +29,11 @@ def test_certified_columns_leave_every_optimum():
     assert found.certified == found.removed.size == found.n_certifiable > 5
     assert np.array_equal(np.sort(np.r_[found.kept, found.removed]), np.arange(40))
     rows, A = retrain(*normal(M, Z), found, kappa=0.8, rtol=1e-12)
-    assert rows.A.shape == (3, found.kept.size) and not A[:, found.removed].any() and np.array_equal(A[:, found.kept], rows.A)
+    assert (
+        rows.A.shape == (3, found.kept.size)
+        and not A[:, found.removed].any()
+        and np.array_equal(A[:, found.kept], rows.A)
+    )
     for i in range(3):
         _, value = conic_row(M, Z[:, i], kappa=0.8)
         assert values(*normal(M, Z), A)[i] == pytest.approx(value, rel=1e-8)

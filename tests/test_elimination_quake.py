@@ -1,4 +1,5 @@
-"""The earthquake half of the elimination study: data, the printed counts, and removal that a direct computation confirms."""
+"""The earthquake half of the elimination study: data, the printed counts, and removal that a direct computation
+confirms."""
 
 import numpy as np
 import pytest
@@ -85,19 +86,31 @@ def test_removal_costs_a_wide_row_its_fit(both):
     widths = np.array(quake.settings("quick")["widths"]) * quake.settings("quick")["factor"]
     assert rows.features == 270 + widths.sum() and rows.share == [0, 50, 90]
     for order in quake.ORDERS:
-        assert rows.residual[order][0] < 1e-6 and rows.residual[order][0] <= rows.residual[order][1] <= rows.residual[order][2] <= 1
+        assert (
+            rows.residual[order][0] < 1e-6
+            and rows.residual[order][0] <= rows.residual[order][1] <= rows.residual[order][2] <= 1
+        )
     assert rows.parameters == count_parameters(quake.EikoNet(270, 4, widths=widths))
 
 
 def test_records(both):
     results = Results("ch3_elimination", profile="quick", seeds=[4])
     quake.record_quake(results, [both[0]], [both[1]], 3)
-    assert results.values["quake_features_of_the_stated_net"] == 718 and results.values["quake_features_of_one_ten_times_wider"] == 4750
+    assert (
+        results.values["quake_features_of_the_stated_net"] == 718
+        and results.values["quake_features_of_one_ten_times_wider"] == 4750
+    )
     assert results.values["quake_sources"] == 480 and results.values["quake_sources_stated"] == 3 * 695
     curve = both[0].curves["random"]["mse"]
     assert numbers(results.values["quake_rise_mse_random_90"]) == [pytest.approx(curve[2] - curve[0])]
-    assert numbers(results.values["quake_lost_random_90"]) == [pytest.approx(100 * (curve[2] - curve[0]) / (both[0].variance - curve[0]))]
-    assert len(quake.baseline_table([both[0]])) == 5 and quake.removal_table([both[0]]).shape == (3, 3) and quake.rows_table([both[1]]).shape == (3, 3)
+    assert numbers(results.values["quake_lost_random_90"]) == [
+        pytest.approx(100 * (curve[2] - curve[0]) / (both[0].variance - curve[0]))
+    ]
+    assert (
+        len(quake.baseline_table([both[0]])) == 5
+        and quake.removal_table([both[0]]).shape == (3, 3)
+        and quake.rows_table([both[1]]).shape == (3, 3)
+    )
     figure = quake.removal_figure(results.content())
     lines = [container.lines[0] for container in figure.axes[0].containers]
     np.testing.assert_allclose(lines[2].get_ydata(), curve)

@@ -39,7 +39,9 @@ def test_orders_are_permutations(rows):
 def test_removing_what_is_certified_changes_nothing(rows):
     whole = eliminate(rows.G, rows.C, rows.zz, kappa=0.2, n_remove=len(rows.G))
     share = whole.certified / len(rows.G)
-    curve = study.removal_curve(rows, whole.removed, [0.0, share, 0.95], kappa=0.2, scores=lambda m: {"norm": float(m.A.detach().abs().sum())})
+    curve = study.removal_curve(
+        rows, whole.removed, [0.0, share, 0.95], kappa=0.2, scores=lambda m: {"norm": float(m.A.detach().abs().sum())}
+    )
     assert curve["removed"] == [0, whole.certified, round(0.95 * len(rows.G))] and curve["failed"] == [0, 0, 0]
     assert curve["norm"][1] == pytest.approx(curve["norm"][0], rel=1e-2) and len(curve["seconds"]) == 3
     assert curve["states_kept"][0] == 10 and curve["states_kept"][2] <= 2

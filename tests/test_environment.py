@@ -65,8 +65,20 @@ def test_environment_pip_lines_resolve_to_what_is_installed():
     """A dry run over the installed distributions, without any index: every name and pin must fit together."""
     _, editable = environment_pip_lines()
     extras = re.search(r"\[([a-z,]+)\]", editable)[1].split(",")
-    command = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--python", sys.executable, "--dry-run",
-               "--no-index", "--offline", "-c", "constraints.txt", "-r", "pyproject.toml"]
+    command = [
+        str(Path(sys.executable).with_name("uv")),
+        "pip",
+        "install",
+        "--python",
+        sys.executable,
+        "--dry-run",
+        "--no-index",
+        "--offline",
+        "-c",
+        "constraints.txt",
+        "-r",
+        "pyproject.toml",
+    ]
     for extra in extras:
         command += ["--extra", extra]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

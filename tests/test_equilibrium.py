@@ -37,7 +37,8 @@ BLOCKS = ([("relu", 2), ("softmax", 3)], [("max_pool", 3), ("tanh", 2)], [("prod
 PAIRS = [
     (a, s)
     for a, s in itertools.product((*COMPONENTWISE, *BLOCKS), SOLVERS)
-    if not (s == "newton" and a in ("tanh", "sigmoid")) and not (s in ("newton", "gauss_seidel") and isinstance(a, list))
+    if not (s == "newton" and a in ("tanh", "sigmoid"))
+    and not (s in ("newton", "gauss_seidel") and isinstance(a, list))
 ]
 IDS = [f"{a if isinstance(a, str) else '-'.join(n for n, _ in a)}-{s}" for a, s in PAIRS]
 
@@ -86,12 +87,25 @@ def test_every_activation_and_solver_matches_scipy(activation, solver):
     act = resolve_activation(activation, 5)
     r = solve_equilibrium(A, b, activation, solver=solver, tol=1e-12)
     for x, row in zip(r.x.numpy(), b.numpy(), strict=True):
-        root = scipy.optimize.root(lambda x, row=row: x - act(A.numpy() @ x + row), np.zeros(5), method="df-sane", tol=1e-13, options={"fatol": 1e-13})
+        root = scipy.optimize.root(
+            lambda x, row=row: x - act(A.numpy() @ x + row),
+            np.zeros(5),
+            method="df-sane",
+            tol=1e-13,
+            options={"fatol": 1e-13},
+        )
         np.testing.assert_allclose(x, root.x, atol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**31), st.sampled_from(SOLVERS[:4]), st.sampled_from(COMPONENTWISE), st.sampled_from(["relative", "absolute"]))
+@given(
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 2**31),
+    st.sampled_from(SOLVERS[:4]),
+    st.sampled_from(COMPONENTWISE),
+    st.sampled_from(["relative", "absolute"]),
+)
 def test_reported_residual_is_the_residual_and_within_tol(n, N, seed, solver, activation, mode):
     A, b = _problem(n, N, seed=seed)
     r = solve_equilibrium(A, b, activation, solver=solver, tol=1e-9, tol_mode=mode)
@@ -114,7 +128,10 @@ def test_relative_tolerance_makes_the_count_independent_of_scale(solver):
 
 def test_absolute_tolerance_makes_the_count_grow_with_the_logarithm_of_the_scale():
     A, b = torch.tensor([[0.5]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
-    n = [int(solve_equilibrium(A, t * b, solver="picard", tol=1e-6, tol_mode="absolute").n_iter) for t in (1.0, 2.0**12, 2.0**24)]
+    n = [
+        int(solve_equilibrium(A, t * b, solver="picard", tol=1e-6, tol_mode="absolute").n_iter)
+        for t in (1.0, 2.0**12, 2.0**24)
+    ]
     # the residual after k steps is t 2^-k, looked at every 4 steps
     assert n == [20, 32, 44]
 
@@ -125,7 +142,7 @@ def test_absolute_tolerance_makes_the_count_grow_with_the_logarithm_of_the_scale
 @pytest.mark.parametrize(("activation", "solver"), PAIRS, ids=IDS)
 def test_implicit_gradient_passes_gradcheck(activation, solver):
     A, b = _problem(5, 2, kappa=0.5, seed=3)
-    f = lambda A, b: equilibrium(A, b, activation, solver=solver, tol=1e-13, max_iter=3000)  # noqa: E731
+    f = lambda A, b: equilibrium(A, b, activation, solver=solver, tol=1e-13, max_iter=3000)
     assert torch.autograd.gradcheck(f, (A.requires_grad_(), b.requires_grad_()))
 
 
@@ -140,7 +157,9 @@ def test_unroll_equals_implicit_and_autograd_through_many_steps(activation):
         x = resolve_activation(activation, 5)(x @ A.t() + b)
     expected = torch.autograd.grad((x * weight).sum(), (A, b))
     for backward in ("implicit", "unroll"):
-        found = torch.autograd.grad((equilibrium(A, b, activation, backward=backward, tol=1e-13) * weight).sum(), (A, b))
+        found = torch.autograd.grad(
+            (equilibrium(A, b, activation, backward=backward, tol=1e-13) * weight).sum(), (A, b)
+        )
         for f, e in zip(found, expected, strict=True):
             torch.testing.assert_close(f, e, rtol=1e-8, atol=1e-10)
 
@@ -160,7 +179,9 @@ def test_jfb_and_phantom_match_their_definitions(activation):
         damped = 0.5 * damped + 0.5 * act(damped @ A.t() + b)
     for backward, x in (("jfb", one), ("phantom", damped)):
         expected = torch.autograd.grad((x * weight).sum(), (A, b))
-        found = torch.autograd.grad((equilibrium(A, b, activation, backward=backward, tol=1e-14) * weight).sum(), (A, b))
+        found = torch.autograd.grad(
+            (equilibrium(A, b, activation, backward=backward, tol=1e-14) * weight).sum(), (A, b)
+        )
         for f, e in zip(found, expected, strict=True):
             torch.testing.assert_close(f, e, rtol=1e-9, atol=1e-11)
 
@@ -182,7 +203,9 @@ def test_two_backwards_and_two_uses():
     (first,) = torch.autograd.grad(loss, A, retain_graph=True)
     (again,) = torch.autograd.grad(loss, A)
     assert torch.equal(first, again)
-    (twice,) = torch.autograd.grad((equilibrium(A, b, tol=1e-12) ** 2).sum() + (equilibrium(A, b, tol=1e-12) ** 2).sum(), A)
+    (twice,) = torch.autograd.grad(
+        (equilibrium(A, b, tol=1e-12) ** 2).sum() + (equilibrium(A, b, tol=1e-12) ** 2).sum(), A
+    )
     torch.testing.assert_close(twice, 2 * first)
 
 
@@ -368,7 +391,9 @@ def test_an_absolute_tolerance_below_rounding_is_said(solver, activation):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         r = solve_equilibrium(A, 1e6 * b, activation, solver=solver, tol_mode="absolute", max_iter=60)
-    torch.testing.assert_close(r.residual, equilibrium_residual(A, 1e6 * b, r.x, activation, tol_mode="absolute"), rtol=0, atol=0)
+    torch.testing.assert_close(
+        r.residual, equilibrium_residual(A, 1e6 * b, r.x, activation, tol_mode="absolute"), rtol=0, atol=0
+    )
     assert (r.residual > 1e-6).any()
     assert torch.equal(r.converged, (r.residual <= 1e-6) | r.to_rounding)
     assert r.to_rounding.any() == ("converged to rounding" in r.reason)
@@ -397,7 +422,9 @@ def test_a_claim_above_the_rounding_floor_is_withdrawn():
     A, b = torch.tensor([[0.5]]), torch.ones(2, 1)
     act, s = resolve_activation("relu", 1), SolverSettings()
     x = torch.tensor([[2.0], [2.1]])  # x = 2 is exact; 2.1 is not, whatever the solver says
-    found = Solution.of((x, torch.zeros(2), torch.ones(2, dtype=torch.int32), torch.zeros(2, dtype=torch.int8)), "picard")
+    found = Solution.of(
+        (x, torch.zeros(2), torch.ones(2, dtype=torch.int32), torch.zeros(2, dtype=torch.int8)), "picard"
+    )
     result, _, above = result_of(A, b, found, act, s)
     assert above and result.converged.tolist() == [True, False]
     assert result.residual.tolist() == pytest.approx([0, 0.05 / 2.1], rel=1e-5)
@@ -413,12 +440,20 @@ def test_an_infinite_state_is_no_equilibrium(solver, tol_mode):
     assert not r.converged.any() and r.reason == "diverged: sample 0"
     with pytest.raises(NotConverged):
         equilibrium(A, torch.ones(1, 1), "identity", solver="picard", backward="unroll", on_failure="raise")
-    r = solve_equilibrium(torch.tensor([[-3.0, 0.1], [0.1, -2.0]]).to_sparse_csr(), torch.ones(1, 2), "identity", solver=solver, on_failure="ignore")
+    r = solve_equilibrium(
+        torch.tensor([[-3.0, 0.1], [0.1, -2.0]]).to_sparse_csr(),
+        torch.ones(1, 2),
+        "identity",
+        solver=solver,
+        on_failure="ignore",
+    )
     assert r.converged.all() if solver == "anderson" else not r.converged.any()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", [("relu", 2), ("tanh", 2)], BLOCKS[0][:1] + [("softmax", 2)]], ids=str)
+@pytest.mark.parametrize(
+    "activation", ["relu", "tanh", "sigmoid", [("relu", 2), ("tanh", 2)], BLOCKS[0][:1] + [("softmax", 2)]], ids=str
+)
 @pytest.mark.parametrize("backward", ["implicit", "unroll"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_matrix_that_is_not_finite_is_refused_everywhere(value, activation, backward, sparse):
@@ -546,7 +581,9 @@ def test_block_maps_by_substitution_equal_picard(activation):
     b = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     r = solve_equilibrium(A, b, activation, tol=1e-12)
     assert r.solver == "triangular" and (r.residual <= 1e-14).all()
-    torch.testing.assert_close(r.x, solve_equilibrium(A, b, activation, solver="picard", tol=1e-13).x, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        r.x, solve_equilibrium(A, b, activation, solver="picard", tol=1e-13).x, rtol=1e-10, atol=1e-12
+    )
     assert torch.autograd.gradcheck(lambda b: equilibrium(A, b, activation), (b.requires_grad_(),))
 
 
@@ -577,10 +614,14 @@ def test_sparse_cycles_equal_dense(activation, solver):
     A = A * (torch.rand(12, 12, generator=torch.Generator().manual_seed(2)) < 0.4)
     sparse = A.to_sparse_csr()
     dense = solve_equilibrium(A, b, activation, tol=1e-12, solver="picard")
-    torch.testing.assert_close(solve_equilibrium(sparse, b, activation, tol=1e-12, solver=solver).x, dense.x, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(
+        solve_equilibrium(sparse, b, activation, tol=1e-12, solver=solver).x, dense.x, rtol=1e-9, atol=1e-10
+    )
     v = b.clone().requires_grad_()
     g = torch.randn(5, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    found = [torch.autograd.grad(equilibrium(M, v, activation, tol=1e-12, solver="picard"), v, g)[0] for M in (A, sparse)]
+    found = [
+        torch.autograd.grad(equilibrium(M, v, activation, tol=1e-12, solver="picard"), v, g)[0] for M in (A, sparse)
+    ]
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
 
 
@@ -592,7 +633,7 @@ def test_one_self_loop_of_any_strength(activation, kind):
     for a in (-50.0, -5.0, -0.9, 0.5, 0.95):
         A = torch.tensor([[a]], dtype=torch.float64)
         act = resolve_activation(activation, 1)
-        h = lambda x, r, a=a, act=act: x - float(act(np.array([a * x + r]))[0])  # noqa: E731
+        h = lambda x, r, a=a, act=act: x - float(act(np.array([a * x + r]))[0])
         expected = [scipy.optimize.brentq(h, -1e4, 1e4, args=(float(r),), xtol=1e-15, rtol=1e-15) for r in b[:, 0]]
         r = solve_equilibrium(A.to_sparse_csr() if kind == "sparse" else A, b, activation, tol=1e-10, max_iter=1000)
         np.testing.assert_allclose(r.x[:, 0], expected, rtol=1e-8, atol=1e-10)
@@ -629,9 +670,27 @@ def test_plan_is_refused_for_feedback_and_unit_self_loops():
         (torch.zeros(2, 2), torch.zeros(1, 2), {"max_iter": 0}, ValueError, "max_iter"),
         (torch.zeros(2, 2), torch.zeros(1, 2), {"max_iter": 3.0}, TypeError, "max_iter"),
         (torch.zeros(2, 2), torch.zeros(1, 2), {"on_failure": "pass"}, ValueError, "on_failure"),
-        (torch.zeros(2, 2), torch.zeros(1, 2), {"activation": "tanh", "solver": "newton"}, ValueError, "piecewise-linear"),
-        (torch.zeros(2, 2), torch.zeros(1, 2), {"activation": "softmax", "solver": "gauss_seidel"}, ValueError, "componentwise"),
-        (csr_tensor(sp.csr_array(np.eye(2)), torch.float32, torch.device("cpu")), torch.zeros(1, 2), {"solver": "newton"}, ValueError, "compiled for dense"),
+        (
+            torch.zeros(2, 2),
+            torch.zeros(1, 2),
+            {"activation": "tanh", "solver": "newton"},
+            ValueError,
+            "piecewise-linear",
+        ),
+        (
+            torch.zeros(2, 2),
+            torch.zeros(1, 2),
+            {"activation": "softmax", "solver": "gauss_seidel"},
+            ValueError,
+            "componentwise",
+        ),
+        (
+            csr_tensor(sp.csr_array(np.eye(2)), torch.float32, torch.device("cpu")),
+            torch.zeros(1, 2),
+            {"solver": "newton"},
+            ValueError,
+            "compiled for dense",
+        ),
     ],
 )
 def test_bad_input_is_named(A, b, options, error, match):
@@ -677,7 +736,9 @@ def test_result_of_the_differentiable_solve():
     A.requires_grad_()
     r = equilibrium_result(A, b)
     assert r.x.requires_grad and r.converged.all() and r.statistics.n_failed == 0
-    assert r.statistics.max_iter == int(r.n_iter.max()) and r.statistics.mean_iter == pytest.approx(float(r.n_iter.double().mean()))
+    assert r.statistics.max_iter == int(r.n_iter.max()) and r.statistics.mean_iter == pytest.approx(
+        float(r.n_iter.double().mean())
+    )
     assert not r.residual.requires_grad
 
 
@@ -744,7 +805,10 @@ def test_a_dense_triangular_matrix_in_another_order_is_solved_by_substitution():
         (dP,) = torch.autograd.grad((x / expected[:, order].amax(1, keepdim=True)).sum(), P)
     assert ((x - expected[:, order]).abs().amax(1) <= 1e-9 * expected.amax(1)).all()
     assert torch.isfinite(dP).all() and dP.any()
-    assert certificate(P).kind in ("pf", "triangular") and certificate(P.detach().to_sparse_csr()).kind in ("pf", "triangular")
+    assert certificate(P).kind in ("pf", "triangular") and certificate(P.detach().to_sparse_csr()).kind in (
+        "pf",
+        "triangular",
+    )
 
 
 @pytest.mark.parametrize("name, value", [("tol", [1e-6]), ("max_iter", [5]), ("solver", ["picard"])])
@@ -756,5 +820,7 @@ def test_a_setting_of_the_wrong_type_is_named(name, value):
 def test_advice_names_solvers_that_can_run():
     A = torch.tensor([[0.0, 0.999], [0.999, 0.0]], dtype=torch.float64)
     with pytest.raises(NotConverged) as failure:
-        solve_equilibrium(A, torch.ones(1, 2, dtype=torch.float64), "tanh", solver="picard", max_iter=3, on_failure="raise")
+        solve_equilibrium(
+            A, torch.ones(1, 2, dtype=torch.float64), "tanh", solver="picard", max_iter=3, on_failure="raise"
+        )
     assert "newton" not in str(failure.value)

@@ -33,7 +33,8 @@ def test_one_equation_by_hand():
     np.testing.assert_allclose(l1.A, [[0.0, 0.5]], atol=1e-7)
     np.testing.assert_allclose(_rows(M, Z, objective="l2").A, [[0.2, 0.4]], atol=1e-7)
     assert l1.status.tolist() == ["optimal"] and abs(l1.gap[0]) < 1e-6
-    # only a2 in a ball of .2: a1 = 1 - 2 x .2, and the multiplier prices it: 3 |a1| + 3 |a2| falls by 3 x 2 - 3 per unit
+    # only a2 in a ball of .2: a1 = 1 - 2 x .2, and the multiplier prices it: 3 |a1| + 3 |a2| falls by 3 x 2 - 3 per
+    # unit
     held = _rows(M, Z, objective="l1", beta=3.0, kappa=0.2, ball_mask=np.array([False, True]))
     np.testing.assert_allclose(held.A, [[0.6, 0.2]], atol=1e-7)
     assert held.multiplier[0] == pytest.approx(3.0, abs=1e-5) and abs(held.gap[0]) < 1e-6
@@ -53,7 +54,9 @@ def test_l1_agrees_with_a_linear_program(seed, m, d):
     found = _rows(M, Z, objective="l1", beta=0.7)
     for i in range(2):
         lp = scipy.optimize.linprog(np.full(2 * d, 0.7), A_eq=np.hstack([M, -M]), b_eq=Z[:, i])
-        assert 0.7 * np.abs(found.A[i]).sum() == pytest.approx(lp.fun, rel=1e-6, abs=1e-7)  # a row of z may be nearly zero
+        assert 0.7 * np.abs(found.A[i]).sum() == pytest.approx(
+            lp.fun, rel=1e-6, abs=1e-7
+        )  # a row of z may be nearly zero
     assert np.all(found.status == "optimal") and np.all(found.residual < 1e-7)
     assert np.all(found.gap >= -1e-9) and np.all(found.gap < 1e-6)
 
@@ -75,17 +78,24 @@ def test_ball_and_gap_of_every_objective(objective, masked):
         a, s, t = cp.Variable(9), cp.Variable(9), cp.Variable(9)
         cone = [cp.quad_over_lin(a[j], t[j]) <= s[j] for j in range(9)] + [t <= 1]
         f = {
-            "l1": 0.1 * cp.norm1(a), "l2": 0.02 * cp.sum_squares(a), "none": cp.Constant(0.0),
+            "l1": 0.1 * cp.norm1(a),
+            "l2": 0.02 * cp.sum_squares(a),
+            "none": cp.Constant(0.0),
             "perspective": 0.02 * cp.sum(s) + 0.05 * cp.sum(t),
-        }[objective]  # fmt: skip
-        problem = cp.Problem(cp.Minimize(f), [M @ a == Z[:, i], cp.norm1(a[mask]) <= kappa, *(cone if objective == "perspective" else [])])
+        }[objective]
+        problem = cp.Problem(
+            cp.Minimize(f),
+            [M @ a == Z[:, i], cp.norm1(a[mask]) <= kappa, *(cone if objective == "perspective" else [])],
+        )
         want = problem.solve(solver="CLARABEL")
         x = np.abs(found.A[i])
         knee = np.sqrt(0.05 / 0.02)
         got = {
-            "l1": 0.1 * x.sum(), "l2": 0.02 * (x**2).sum(), "none": 0.0,
+            "l1": 0.1 * x.sum(),
+            "l2": 0.02 * (x**2).sum(),
+            "none": 0.0,
             "perspective": np.where(x <= knee, 2 * np.sqrt(0.02 * 0.05) * x, 0.02 * x**2 + 0.05).sum(),
-        }[objective]  # fmt: skip
+        }[objective]
         assert got == pytest.approx(want, rel=1e-5, abs=1e-7)
 
 
@@ -141,7 +151,10 @@ def test_zero_target_and_zeros_on_request():
 
 @pytest.mark.parametrize(
     ("options", "match"),
-    [({"objective": "l0"}, "unknown objective 'l0'"), ({"solver": "NO_SUCH"}, "solver 'NO_SUCH' is not installed; cvxpy finds .*CLARABEL")],
+    [
+        ({"objective": "l0"}, "unknown objective 'l0'"),
+        ({"solver": "NO_SUCH"}, "solver 'NO_SUCH' is not installed; cvxpy finds .*CLARABEL"),
+    ],
 )
 def test_bad_arguments(options, match):
     with pytest.raises(ValueError, match=match):
@@ -173,7 +186,9 @@ def test_exact_fit_has_the_outputs_of_the_network(scale):
     assert np.all(result.status == "optimal")  # in these units the network itself is feasible
     V = torch.randn(15, 6, generator=torch.Generator().manual_seed(2))
     net.double()
-    np.testing.assert_allclose(result.predict(V), net(V.double()).detach().numpy(), atol=1e-6)  # more samples than weights: it is the network
+    np.testing.assert_allclose(
+        result.predict(V), net(V.double()).detach().numpy(), atol=1e-6
+    )  # more samples than weights: it is the network
     assert result.row_norms.max() <= 0.99 and result.model.certificate()
 
 
@@ -198,7 +213,9 @@ def test_exact_fit_tells_infeasible_rows(tmp_path):
     net = _network()
     U = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
     result = fit_sim(net, U, objective="l2", exact=True, scale="theorem", kappa=0.3, resume=tmp_path)
-    want = np.where(result.scale.s * 0.99 - 0.99 > 0.3 * result.scale.s, "infeasible", "optimal")  # its row norms: .99 (1 - 1/s)
+    want = np.where(
+        result.scale.s * 0.99 - 0.99 > 0.3 * result.scale.s, "infeasible", "optimal"
+    )  # its row norms: .99 (1 - 1/s)
     assert (result.status[:9] == want).all() and "infeasible" in want and (result.status[9:] == "optimal").all()
     with pytest.raises(ValueError, match=r"rows have no values.*\(infeasible\)"):
         result.model

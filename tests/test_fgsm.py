@@ -82,7 +82,9 @@ def test_gradient_of_another_model():
 
 def test_clip_leaves_what_is_not_attacked():
     u, y = samples()
-    attacked = torch.cat([a for a, _ in attacked_batches(Linear(W), u, y, epsilon=0.1, clip=(0.0, 1.0), batch_size=200)]).numpy()
+    attacked = torch.cat(
+        [a for a, _ in attacked_batches(Linear(W), u, y, epsilon=0.1, clip=(0.0, 1.0), batch_size=200)]
+    ).numpy()
     mask = torch.zeros(4).bool()
     mask[torch.randperm(4, generator=torch.Generator().manual_seed(0))[:2]] = True
     assert np.array_equal(attacked[:, ~mask.numpy()], u[:, ~mask.numpy()])
@@ -99,7 +101,10 @@ def test_a_samples_gradient_does_not_depend_on_its_batch():
     # Central differences, an independent source.
     h, numeric = 1e-6, torch.zeros(4, dtype=torch.double)
     for j in range(4):
-        ends = [nn.functional.cross_entropy(network(u[:1] + s * h * torch.eye(4, dtype=torch.double)[j]), y[:1]) for s in (1, -1)]
+        ends = [
+            nn.functional.cross_entropy(network(u[:1] + s * h * torch.eye(4, dtype=torch.double)[j]), y[:1])
+            for s in (1, -1)
+        ]
         numeric[j] = (ends[0] - ends[1]).item() / (2 * h)
     torch.testing.assert_close(together[0], numeric, rtol=1e-5, atol=1e-8)
 
@@ -119,7 +124,9 @@ def test_implicit_form_of_a_network_is_attacked_alike(sparse):
     network = MLP((4, 6, 3), seed=0).double()
     W0, b0, W1, b1 = (p.detach().numpy() for p in network.parameters())
     wrap = csr_matrix if sparse else np.asarray
-    model = ImplicitModel.from_matrices(wrap(np.zeros((6, 6))), wrap(W0), wrap(W1), wrap(np.zeros((3, 4))), b=b0, d=b1, tol=1e-10)
+    model = ImplicitModel.from_matrices(
+        wrap(np.zeros((6, 6))), wrap(W0), wrap(W1), wrap(np.zeros((3, 4))), b=b0, d=b1, tol=1e-10
+    )
     u, _ = samples(60)
     y = network(torch.from_numpy(u)).argmax(dim=1).numpy()
     for epsilon in (0.05, 0.3):
@@ -129,9 +136,13 @@ def test_implicit_form_of_a_network_is_attacked_alike(sparse):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"epsilon": -0.1}, "epsilon must not be negative, got -0.1"), ({"share": 1.5}, "got 1.5"),
-     ({"direction": "up"}, "got 'up'"), ({"epsilon": float("nan")}, "got nan")],
-)  # fmt: skip
+    [
+        ({"epsilon": -0.1}, "epsilon must not be negative, got -0.1"),
+        ({"share": 1.5}, "got 1.5"),
+        ({"direction": "up"}, "got 'up'"),
+        ({"epsilon": float("nan")}, "got nan"),
+    ],
+)
 def test_bad_settings_are_named(change, message):
     u, y = samples(5)
     with pytest.raises(ValueError, match=message):

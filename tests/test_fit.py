@@ -47,11 +47,17 @@ def _rows(result):
 def _as_printed(M, z, lam, objective, alpha, beta, eta, kappa, n):
     """lambda ||z - M a||^2 + f(a) and, for kappa not None, ||a[:n]||_1 <= kappa, by cvxpy; the optimal value."""
     a, s, t = (cp.Variable(M.shape[1]) for _ in range(3))
-    cone = [cp.quad_over_lin(a[j], t[j]) <= s[j] for j in range(M.shape[1])] + [t <= 1] if objective == "perspective" else []
+    cone = (
+        [cp.quad_over_lin(a[j], t[j]) <= s[j] for j in range(M.shape[1])] + [t <= 1]
+        if objective == "perspective"
+        else []
+    )
     f = {
-        "l1": beta * cp.norm1(a), "l2": alpha * cp.sum_squares(a), "none": cp.Constant(0.0),
+        "l1": beta * cp.norm1(a),
+        "l2": alpha * cp.sum_squares(a),
+        "none": cp.Constant(0.0),
         "perspective": alpha * cp.sum(s) + eta * cp.sum(t),
-    }[objective]  # fmt: skip
+    }[objective]
     ball = [] if kappa is None else [cp.norm1(a[:n]) <= kappa]
     return cp.Problem(cp.Minimize(lam * cp.sum_squares(M @ a - z) + f), cone + ball).solve(solver="CLARABEL")
 
@@ -59,9 +65,11 @@ def _as_printed(M, z, lam, objective, alpha, beta, eta, kappa, n):
 def _value(M, z, a, lam, objective, alpha, beta, eta):
     x = np.abs(a)
     f = {
-        "l1": beta * x.sum(), "l2": alpha * (x**2).sum(), "none": 0.0,
+        "l1": beta * x.sum(),
+        "l2": alpha * (x**2).sum(),
+        "none": 0.0,
         "perspective": np.where(x <= np.sqrt(eta / alpha), 2 * np.sqrt(alpha * eta) * x, alpha * x**2 + eta).sum(),
-    }[objective]  # fmt: skip
+    }[objective]
     return lam * ((M @ a - z) ** 2).sum() + f
 
 
@@ -72,7 +80,18 @@ def _value(M, z, a, lam, objective, alpha, beta, eta):
 @pytest.mark.parametrize(("scale", "kappa"), [("theorem", 0.5), ("std", 0.99), ("none", 0.2)])
 def test_rows_solve_the_printed_problem(objective, scale, kappa):
     weights = {"alpha": 0.02, "beta": 0.03, "eta": 0.002}
-    result = fit_sim(NET, U, objective=objective, kappa=kappa, lambda1=0.3, lambda2=0.7, scale=scale, rtol=1e-9, atol=1e-12, **weights)
+    result = fit_sim(
+        NET,
+        U,
+        objective=objective,
+        kappa=kappa,
+        lambda1=0.3,
+        lambda2=0.7,
+        scale=scale,
+        rtol=1e-9,
+        atol=1e-12,
+        **weights,
+    )
     assert not result.failed_rows.size and (objective == "perspective" or np.all(result.status == "optimal"))
     found, s, rows = result.states, result.scale.s, _rows(result)
     M = np.hstack([found.X / s, found.U, np.ones((60, 1))]).astype(float)
@@ -113,11 +132,22 @@ def test_ball_over_the_whole_row_but_the_bias():
     assert np.abs(rows[9:, :-1]).sum(1).max() > 0.05  # and so are the outputs
 
 
-@pytest.mark.parametrize(("objective", "scale", "kappa"), [("l1", "std", 2.0), ("none", "theorem", 0.99), ("perspective", "std", 0.7)])
+@pytest.mark.parametrize(
+    ("objective", "scale", "kappa"), [("l1", "std", 2.0), ("none", "theorem", 0.99), ("perspective", "std", 0.7)]
+)
 def test_strict_upper_rows_use_earlier_layers_only(objective, scale, kappa):
     weights = {"alpha": 0.02, "beta": 0.03, "eta": 0.002}
     result = fit_sim(
-        NET, U, objective=objective, kappa=kappa, scale=scale, feedback="strict_upper", rtol=1e-9, atol=1e-12, rows_per_chunk=3, **weights
+        NET,
+        U,
+        objective=objective,
+        kappa=kappa,
+        scale=scale,
+        feedback="strict_upper",
+        rtol=1e-9,
+        atol=1e-12,
+        rows_per_chunk=3,
+        **weights,
     )
     assert result.run.n_chunks == 2 + 2 + 1  # layers of 4 and 5 states, 3 outputs: no chunk holds two kinds
     A = result.A.toarray()
@@ -140,7 +170,9 @@ def test_rows_that_copy_their_own_state_match_the_states_and_lose_the_outputs():
     found, want = states(net, V), net(V.double()).detach().numpy()
     upper, full = (fit_sim(found, beta=0.1, scale="std", feedback=f) for f in ("strict_upper", "full"))
     assert full.matching[:9].max() < 0.005 and upper.matching[:9].max() < 0.005
-    assert np.median(full.A.toarray().diagonal()) > 0.9  # I - A is nearly singular: what little the rows miss is amplified
+    assert (
+        np.median(full.A.toarray().diagonal()) > 0.9
+    )  # I - A is nearly singular: what little the rows miss is amplified
     error = [np.abs(r.predict(V) - want).max() / np.abs(want - want.mean(0)).max() for r in (upper, full)]
     assert error[0] < 0.05 and error[1] > 5 * error[0]
 
@@ -158,12 +190,18 @@ def test_without_bias():
 
 
 @given(
-    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5), seed=st.integers(0, 999), m=st.integers(1, 30), kappa=st.floats(0.05, 0.99),
-    scale=st.sampled_from(["theorem", "std", "uniform", "none"]), objective=st.sampled_from(["l1", "l2", "none"]),
-)  # fmt: skip
+    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5),
+    seed=st.integers(0, 999),
+    m=st.integers(1, 30),
+    kappa=st.floats(0.05, 0.99),
+    scale=st.sampled_from(["theorem", "std", "uniform", "none"]),
+    objective=st.sampled_from(["l1", "l2", "none"]),
+)
 @settings(deadline=None, max_examples=25)
 def test_every_fit_is_certified_and_well_posed(sizes, seed, m, kappa, scale, objective):
-    result = fit_sim(_mlp(*sizes, seed=seed), _inputs(m, sizes[0], seed=seed), objective=objective, kappa=kappa, scale=scale)
+    result = fit_sim(
+        _mlp(*sizes, seed=seed), _inputs(m, sizes[0], seed=seed), objective=objective, kappa=kappa, scale=scale
+    )
     assert np.all(np.isin(result.status, ["optimal", "fista"]))
     assert result.row_norms.max() <= kappa * (1 + 1e-9)
     proof = result.model.certificate()
@@ -246,7 +284,15 @@ def test_matching_is_the_relative_error_of_every_row():
 def test_report_says_scale_certificate_and_counts():
     result = fit_sim(NET, U, objective="l1", scale="std")
     text = result.report()
-    for part in ("objective l1", "beta 0.01", "kappa 0.99", "standard deviation", "9 state rows, 3 output rows", "12 optimal", "well-posed"):
+    for part in (
+        "objective l1",
+        "beta 0.01",
+        "kappa 0.99",
+        "standard deviation",
+        "9 state rows, 3 output rows",
+        "12 optimal",
+        "well-posed",
+    ):
         assert part in text
     assert f"non-zeros {result.nnz} of 192" in text and f"{100 * result.sparsity():.1f} %" in text
     assert set(result.timing) == {"states", "gram", "scale", "set-up", "rows", "start-up"}
@@ -265,7 +311,13 @@ def test_tanh_network_fits_in_any_units():
 def test_convolutions_with_batch_norm():
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Conv2d(2, 2, 2), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(2, 3)
+        nn.Conv2d(1, 2, 3),
+        nn.BatchNorm2d(2),
+        nn.ReLU(),
+        nn.Conv2d(2, 2, 2),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(2, 3),
     )
     net[1].running_mean.normal_()
     V = _inputs(150, 1, 4, 4)
@@ -316,7 +368,15 @@ def test_resume_through_fit(tmp_path):
     again = fit_sim(found, resume=tmp_path, backend="threads", workers=2)  # in the chunks of the first run
     _equal(first, again)
     assert again.run.solved == [(3, 6)] and again.run.n_loaded == 3
-    for change in ({"kappa": 0.5}, {"beta": 0.02}, {"scale": "std"}, {"objective": "l2"}, {"rtol": 1e-8}, {"ball": "row"}, {"bias": False}):
+    for change in (
+        {"kappa": 0.5},
+        {"beta": 0.02},
+        {"scale": "std"},
+        {"objective": "l2"},
+        {"rtol": 1e-8},
+        {"ball": "row"},
+        {"bias": False},
+    ):
         with pytest.raises(ValueError, match="another problem"):
             fit_sim(found, resume=tmp_path, **change)
     with pytest.raises(ValueError, match="another problem"):
@@ -351,7 +411,9 @@ def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
     faulty["Z"][7, 2], faulty["Y"][3, 1] = bad, bad
     options = {"objective": objective, "scale": "std", "rows_per_chunk": 4}
     whole = fit_sim(States.from_arrays(**clean), **options)
-    with pytest.warns(RowsNotCertified, match=r"2 of 7 rows are not certified: row 2 \(not_finite, gap nan\), 6") as caught:
+    with pytest.warns(
+        RowsNotCertified, match=r"2 of 7 rows are not certified: row 2 \(not_finite, gap nan\), 6"
+    ) as caught:
         part = fit_sim(States.from_arrays(**faulty), **options)
     assert caught[0].message.rows == (2, 6)
     with pytest.raises(RowsNotCertified):
@@ -370,7 +432,9 @@ def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
     assert "2 not_finite" in part.report()
 
 
-@pytest.mark.parametrize(("name", "text"), [("X", "X, state 4 is nan in sample 9"), ("U", "U, input 1 is nan in sample 9")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("X", "X, state 4 is nan in sample 9"), ("U", "U, input 1 is nan in sample 9")]
+)
 def test_a_column_that_every_row_reads_must_be_finite(name, text):
     arrays = _arrays()
     arrays[name][9, 4 if name == "X" else 1] = np.nan
@@ -436,14 +500,18 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
     [
         ({"objective": "l0"}, ValueError, "unknown objective 'l0'"),
         ({"kappa": 0.0}, ValueError, "kappa must be positive and finite, got 0"),
-        ({"kappa": np.nan}, ValueError, "kappa"), ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),
+        ({"kappa": np.nan}, ValueError, "kappa"),
+        ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),
         ({"lambda1": -1.0}, ValueError, "lambda1"),
-        ({"eta": 0.0}, ValueError, "eta"), ({"ball": "all"}, ValueError, "ball must be"),
+        ({"eta": 0.0}, ValueError, "eta"),
+        ({"ball": "all"}, ValueError, "ball must be"),
         ({"feedback": "none"}, ValueError, "unknown feedback"),
-        ({"scale": "max"}, ValueError, "unknown scale"), ({"backend": "mpi"}, ValueError, "unknown backend"),
-        ({"workers": 0}, ValueError, "workers"), ({"rows_per_chunk": 0}, ValueError, "rows_per_chunk"),
+        ({"scale": "max"}, ValueError, "unknown scale"),
+        ({"backend": "mpi"}, ValueError, "unknown backend"),
+        ({"workers": 0}, ValueError, "workers"),
+        ({"rows_per_chunk": 0}, ValueError, "rows_per_chunk"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments(options, error, match):
     with pytest.raises(error, match=match):
         fit_sim(NET, U, **options)

@@ -49,7 +49,9 @@ def test_a_hundredth_of_the_truth_has_log_r2_far_below_zero():
 @settings(max_examples=25, deadline=None)
 @given(variance=positive.filter(lambda v: np.ptp(np.log(v)) > 0.1))
 def test_the_best_constant_has_log_r2_zero(variance):
-    assert scores(np.full(len(variance), np.exp(np.mean(np.log(variance)))), variance)["log_r2"] == pytest.approx(0, abs=1e-9)
+    assert scores(np.full(len(variance), np.exp(np.mean(np.log(variance)))), variance)["log_r2"] == pytest.approx(
+        0, abs=1e-9
+    )
 
 
 def test_windows_without_movement_are_left_out_of_relative_scores_only():
@@ -57,7 +59,9 @@ def test_windows_without_movement_are_left_out_of_relative_scores_only():
     without = scores(np.array([1.0, 1.0]), np.array([2.0, 4.0]))
     for name in ("mape", "median_ape", "qlike", "log_r2"):
         assert with_still[name] == without[name]
-    assert with_still["rmse"] == pytest.approx(np.sqrt((1 + 9 + 1) / 3)) and with_still["mean_ratio"] == pytest.approx(3 / 6)
+    assert with_still["rmse"] == pytest.approx(np.sqrt((1 + 9 + 1) / 3)) and with_still["mean_ratio"] == pytest.approx(
+        3 / 6
+    )
 
 
 def test_forecasts_that_are_not_finite_stay_visible():
@@ -65,10 +69,15 @@ def test_forecasts_that_are_not_finite_stay_visible():
     assert np.isinf(scores(np.array([np.inf, 1.0]), np.array([1.0, 2.0]))["rmse"])
 
 
-@pytest.mark.parametrize("forecast, variance, message", [
-    ([1.0], [1.0, 2.0], r"\(1,\) and variances \(2,\)"), ([1.0, 1.0], [1.0, -1.0], "variance 1 is -1.0"),
-    ([1.0], [np.nan], "variance 0 is nan"), ([1.0, 1.0], [0.0, 1e-12], "none of 2 variances"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "forecast, variance, message",
+    [
+        ([1.0], [1.0, 2.0], r"\(1,\) and variances \(2,\)"),
+        ([1.0, 1.0], [1.0, -1.0], "variance 1 is -1.0"),
+        ([1.0], [np.nan], "variance 0 is nan"),
+        ([1.0, 1.0], [0.0, 1e-12], "none of 2 variances"),
+    ],
+)
 def test_bad_input_is_named(forecast, variance, message):
     with pytest.raises(ValueError, match=message):
         scores(np.array(forecast), np.array(variance))
@@ -76,13 +85,18 @@ def test_bad_input_is_named(forecast, variance, message):
 
 def test_calibration_in_bins():
     level = np.repeat([0.5, 5.0, 50.0], [30, 20, 19])  # twenty samples are enough
-    forecast, variance = np.repeat([1.0, 2.0, 3.0, 8.0, 1.0], [10, 10, 10, 20, 19]), np.repeat([1.0, 4.0, 1.0], [30, 20, 19])
+    forecast, variance = (
+        np.repeat([1.0, 2.0, 3.0, 8.0, 1.0], [10, 10, 10, 20, 19]),
+        np.repeat([1.0, 4.0, 1.0], [30, 20, 19]),
+    )
     found = calibration(forecast, variance, level, [0.1, 1, 10, 100])
     assert found[:2] == [2.0, 2.0] and np.isnan(found[2])
 
 
 def test_rolling_mean_of_daily_means():
-    sessions = {"a": np.array([1.0, 3.0]), "b": np.array([4.0]), "c": np.array([0.0])} | {k: np.zeros(2) for k in range(20)}
+    sessions = {"a": np.array([1.0, 3.0]), "b": np.array([4.0]), "c": np.array([0.0])} | {
+        k: np.zeros(2) for k in range(20)
+    }
     days, values = rolling_mean(sessions)
     assert days == list(sessions) and values[:3] == [2.0, 3.0, 2.0]
     # the last of 21 sessions still has the first, the two after it lose one each

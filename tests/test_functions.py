@@ -24,7 +24,7 @@ def test_identity_is_the_identity_on_the_stated_ranges():
 
 
 def brute_force(u, positions, sign):
-    i, j, k, l = positions  # noqa: E741
+    i, j, k, l = positions
     one = sum(u[:, entry - 1].astype(float) for entry in range(i, j + 1))
     return one + sign * sum(u[:, entry - 1].astype(float) for entry in range(k, l + 1))
 
@@ -32,7 +32,7 @@ def brute_force(u, positions, sign):
 @pytest.mark.parametrize(("task", "sign"), [(addition, 1), (subtraction, -1)])
 def test_targets_are_the_two_inclusive_sums(task, sign):
     data = task(50, 40, t=(2, 1e5), seed=11)
-    i, j, k, l = data.meta["positions"]  # noqa: E741
+    i, j, k, l = data.meta["positions"]
     assert 1 <= i < j <= 50 and 1 <= k < l <= 50
     for _, u, y in data.splits():
         expected = brute_force(u, (i, j, k, l), sign)
@@ -50,7 +50,7 @@ def test_table_5_2_setting():
     data = addition(200, 100, dim=100, ranges=TABLE_5_2_RANGES, seed=0)
     assert data.u_train.shape == (200, 100)
     assert 1 <= data.u_train.min() < 1.01 and 1.99 < data.u_train.max() <= 2
-    (interval, (u, y)), = data.test.items()
+    ((interval, (u, y)),) = data.test.items()
     assert interval == (2.0, 5.0) and 2 <= u.min() < 2.01 and 4.99 < u.max() <= 5
     np.testing.assert_allclose(y[:, 0], brute_force(u, data.meta["positions"], 1), rtol=1e-6)
 
@@ -98,7 +98,7 @@ def test_best_linear_fit_of_hidden_positions_stays_at_the_floor():
 def test_mean_number_of_terms_is_36():
     lengths = []
     for seed in range(800):
-        i, j, k, l = addition(1, 1, t=(2,), seed=seed).meta["positions"]  # noqa: E741
+        i, j, k, l = addition(1, 1, t=(2,), seed=seed).meta["positions"]
         lengths.append(j - i + 1 + l - k + 1)
     assert np.mean(lengths) == pytest.approx(36, abs=4 * np.std(lengths) / np.sqrt(800))
 

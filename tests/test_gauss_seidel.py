@@ -10,8 +10,14 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from implicit_models.equilibrium.gauss_seidel import (
-    CONVERGED, DIVERGING, MAX_ITER, NOT_FINITE, gauss_seidel, gauss_seidel_adjoint, sweeps_in_reverse,
-)  # fmt: skip
+    CONVERGED,
+    DIVERGING,
+    MAX_ITER,
+    NOT_FINITE,
+    gauss_seidel,
+    gauss_seidel_adjoint,
+    sweeps_in_reverse,
+)
 
 DTYPES = (np.float32, np.float64)
 ACTIVATIONS = {"relu": (0, 0.0), "leaky": (0, 0.1), "identity": (0, 1.0), "tanh": (1, 0.0), "sigmoid": (2, 0.0)}
@@ -26,7 +32,9 @@ def solve(A, b, name="relu", x0=None, tol=None, relative=True, max_iter=500, rev
     code, slope = ACTIVATIONS[name]
     n = len(A)
     tol = (1e-6 if A.dtype == np.float32 else 1e-12) if tol is None else tol
-    return gauss_seidel(A, b, np.full(n, code, np.int8), np.full(n, slope, A.dtype), x0, tol, relative, max_iter, reverse)
+    return gauss_seidel(
+        A, b, np.full(n, code, np.int8), np.full(n, slope, A.dtype), x0, tol, relative, max_iter, reverse
+    )
 
 
 def random_problem(n, N, dtype, kappa=0.95, seed=0):
@@ -78,8 +86,12 @@ def test_one_state_closed_form(dtype, a):
         "relu": np.where(b > 0, b / (1 - a), 0),
         "leaky": np.where(b > 0, b / (1 - a), 0.1 * b / (1 - 0.1 * a)),
         "identity": b / (1 - a),
-        "tanh": np.array([[brentq(lambda x, c=c: x - np.tanh(a * x + c), -1, 1, xtol=1e-15)] for c in b[:, 0].astype(float)]),
-        "sigmoid": np.array([[brentq(lambda x, c=c: x - expit(a * x + c), 0, 1, xtol=1e-15)] for c in b[:, 0].astype(float)]),
+        "tanh": np.array(
+            [[brentq(lambda x, c=c: x - np.tanh(a * x + c), -1, 1, xtol=1e-15)] for c in b[:, 0].astype(float)]
+        ),
+        "sigmoid": np.array(
+            [[brentq(lambda x, c=c: x - expit(a * x + c), 0, 1, xtol=1e-15)] for c in b[:, 0].astype(float)]
+        ),
     }
     for name, exact in expected.items():
         x, residual, n_iter, status = solve(A, b, name, tol=tol)
@@ -116,7 +128,10 @@ def test_adjoint_against_dense_solve(dtype, n, N):
     d = (np.random.default_rng(n).random((N, n)) * (np.random.default_rng(n + 1).random((N, n)) < 0.7)).astype(dtype)
     tol = 1e-6 if dtype == np.float32 else 1e-12
     v, residual, _, status = gauss_seidel_adjoint(A, d, g, tol, 500)
-    exact = [np.linalg.solve(np.eye(n) - dt[:, None] * A.T.astype(float), dt * gt.astype(float)) for dt, gt in zip(d, g, strict=True)]
+    exact = [
+        np.linalg.solve(np.eye(n) - dt[:, None] * A.T.astype(float), dt * gt.astype(float))
+        for dt, gt in zip(d, g, strict=True)
+    ]
     np.testing.assert_allclose(v, exact, atol=60 * tol)
     assert (status == CONVERGED).all()
     again = np.abs(d * (v @ A.astype(float) + g) - v).max(1) / np.abs(g).max(1)
@@ -203,7 +218,9 @@ def test_extrapolation_removes_the_slow_mode():
     b = np.random.default_rng(0).standard_normal((40, 30)) + 0.5
     x, _, n_iter, status = solve(A, b, tol=1e-12)
     assert (status == CONVERGED).all() and n_iter.max() < 150  # plain sweeps shrink the error by .998 each
-    np.testing.assert_allclose(x, [_active_solve(A, row, xt) for row, xt in zip(b, x, strict=True)], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        x, [_active_solve(A, row, xt) for row, xt in zip(b, x, strict=True)], rtol=1e-7, atol=1e-9
+    )
 
 
 def _active_solve(A, b, x):
@@ -246,11 +263,17 @@ def test_empty_batch_and_zero_matrix(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_vector_functions_to_the_last_places(dtype):
-    v = np.concatenate([np.linspace(-30, 30, 4001), [1e-30, -1e-30, 1e-8, -1e-3, 0, 800, -800, 1e30, -1e30]]).astype(dtype)
+    v = np.concatenate([np.linspace(-30, 30, 4001), [1e-30, -1e-30, 1e-8, -1e-3, 0, 800, -800, 1e30, -1e30]]).astype(
+        dtype
+    )
     A, b = np.zeros((1, 1), dtype), v[:, None].copy()
     eps = np.finfo(dtype).eps
-    np.testing.assert_allclose(solve(A, b, "tanh")[0], np.tanh(v.astype(float))[:, None], rtol=4 * eps, atol=np.finfo(dtype).tiny)
-    np.testing.assert_allclose(solve(A, b, "sigmoid")[0], expit(v.astype(float))[:, None], rtol=4 * eps, atol=4 * np.finfo(dtype).tiny)
+    np.testing.assert_allclose(
+        solve(A, b, "tanh")[0], np.tanh(v.astype(float))[:, None], rtol=4 * eps, atol=np.finfo(dtype).tiny
+    )
+    np.testing.assert_allclose(
+        solve(A, b, "sigmoid")[0], expit(v.astype(float))[:, None], rtol=4 * eps, atol=4 * np.finfo(dtype).tiny
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -275,7 +298,9 @@ def test_loop_gain_above_one_takes_picard_steps():
 
 def test_adjoint_of_a_loop_gain_above_one():
     """The adjoint is linear: v (1 - d a) = d g has a solution for every d a other than 1."""
-    v, _, n_iter, status = gauss_seidel_adjoint(np.array([[1.5]]), np.array([[1.0], [0.5], [0.0]]), np.full((3, 1), 2.0), 1e-12, 50)
+    v, _, n_iter, status = gauss_seidel_adjoint(
+        np.array([[1.5]]), np.array([[1.0], [0.5], [0.0]]), np.full((3, 1), 2.0), 1e-12, 50
+    )
     np.testing.assert_allclose(v, [[2 / -0.5], [1 / 0.25], [0]])
     assert (status == CONVERGED).all() and (n_iter == 1).all()
     assert gauss_seidel_adjoint(np.array([[0.5]]), np.array([[2.0]]), np.ones((1, 1)), 1e-12, 50)[3] == DIVERGING
@@ -309,28 +334,50 @@ def test_mixed_activations():
     code, param = np.array([0, 1, 2, 0, 0], np.int8), np.array([0, 0, 0, 0.2, 1.0])
     x, _, _, status = gauss_seidel(A, b, code, param, None, 1e-12, True, 500)
     v = x @ A.T + b
-    expected = np.stack([np.maximum(v[:, 0], 0), np.tanh(v[:, 1]), expit(v[:, 2]), np.where(v[:, 3] > 0, v[:, 3], 0.2 * v[:, 3]), v[:, 4]], 1)
+    expected = np.stack(
+        [
+            np.maximum(v[:, 0], 0),
+            np.tanh(v[:, 1]),
+            expit(v[:, 2]),
+            np.where(v[:, 3] > 0, v[:, 3], 0.2 * v[:, 3]),
+            v[:, 4],
+        ],
+        1,
+    )
     np.testing.assert_allclose(x, expected, atol=1e-11)
     assert (status == CONVERGED).all()
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 40), st.integers(0, 70), st.sampled_from(sorted(ACTIVATIONS)), st.floats(0.01, 0.99), st.booleans(), st.booleans(), st.integers(0, 99))
+@given(
+    st.integers(1, 40),
+    st.integers(0, 70),
+    st.sampled_from(sorted(ACTIVATIONS)),
+    st.floats(0.01, 0.99),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 99),
+)
 def test_residual_is_that_of_the_result(n, N, name, kappa, relative, reverse, seed):
     A, b = random_problem(n, N, np.float64, kappa, seed)
     x, residual, n_iter, status = solve(A, b, name, tol=1e-9, relative=relative, reverse=reverse)
     assert (status == CONVERGED).all() and (residual <= 1e-9).all() and (n_iter >= 1).all()
-    np.testing.assert_allclose(residual, true_residual(A, b, x, name, relative), atol=1e-13 * max(1, np.abs(x).max(initial=0)))
+    np.testing.assert_allclose(
+        residual, true_residual(A, b, x, name, relative), atol=1e-13 * max(1, np.abs(x).max(initial=0))
+    )
 
 
-@pytest.mark.parametrize(("change", "error", "message"), [
-    (lambda A, b: (A[:2], b), ValueError, "A must be square"),
-    (lambda A, b: (A, b[:, :2].copy()), ValueError, "3 columns"),
-    (lambda A, b: (A, b.astype(np.float32)), TypeError, "b is float32"),
-    (lambda A, b: (A.astype(np.float16), b.astype(np.float16)), TypeError, "float16"),
-    (lambda A, b: (A, np.asfortranarray(b)), ValueError, "C-contiguous"),
-    (lambda A, b: (np.zeros((0, 0)), np.zeros((4, 0))), ValueError, "not empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda A, b: (A[:2], b), ValueError, "A must be square"),
+        (lambda A, b: (A, b[:, :2].copy()), ValueError, "3 columns"),
+        (lambda A, b: (A, b.astype(np.float32)), TypeError, "b is float32"),
+        (lambda A, b: (A.astype(np.float16), b.astype(np.float16)), TypeError, "float16"),
+        (lambda A, b: (A, np.asfortranarray(b)), ValueError, "C-contiguous"),
+        (lambda A, b: (np.zeros((0, 0)), np.zeros((4, 0))), ValueError, "not empty"),
+    ],
+)
 def test_bad_arrays(change, error, message):
     A, b = change(*random_problem(3, 4, np.float64))
     with pytest.raises(error, match=message):

@@ -1,4 +1,5 @@
-"""Geiger's method: derivatives, TauPy's own arrivals, SciPy, covariances, coverage, and every way in which picks can be bad."""
+"""Geiger's method: derivatives, TauPy's own arrivals, SciPy, covariances, coverage, and every way in which picks can be
+bad."""
 
 import math
 
@@ -73,8 +74,22 @@ def test_gradient_of_chi_square_by_differences(table, lat):
     north, east, H, g, J, r = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3), np.empty((7, 3)), np.empty(7)
 
     def chi2(at, depth):
-        return kernels.normal_equations(at, depth, place, time, weight, baz, baz_weight, table.arrays, np.empty(3), np.empty(3),
-                                        np.empty((3, 3)), np.empty(3), np.empty((7, 3)), np.empty(7))[0]  # fmt: skip
+        return kernels.normal_equations(
+            at,
+            depth,
+            place,
+            time,
+            weight,
+            baz,
+            baz_weight,
+            table.arrays,
+            np.empty(3),
+            np.empty(3),
+            np.empty((3, 3)),
+            np.empty(3),
+            np.empty((7, 3)),
+            np.empty(7),
+        )[0]
 
     kernels.normal_equations(u, z, place, time, weight, baz, baz_weight, table.arrays, north, east, H, g, J, r)
     reached, step = np.empty(3), 1e-6
@@ -118,7 +133,8 @@ def test_noise_free_picks_give_the_source(table, reach, depths):
 
 
 def test_arrivals_from_taupy_on_the_ellipsoid(taupy):
-    """Nothing of ours makes the picks: TauPy's times, geocentric latitudes by their definition, obspy's great circles."""
+    """Nothing of ours makes the picks: TauPy's times, geocentric latitudes by their definition, obspy's great
+    circles."""
     from obspy.geodetics import locations2degrees
 
     lat, lon, depth, origin = 38.3, 142.4, 29.0, 1.3e9
@@ -126,11 +142,16 @@ def test_arrivals_from_taupy_on_the_ellipsoid(taupy):
     station_lon = np.array([140.1, 141.3, 142.7, 121.5, 126.9, 144.9, 158.7])
     elev = np.array([700.0, 0.0, 100.0, 50.0, 1200.0, 150.0, 3000.0])
     flattening = 1 / 298.257223563
-    centric = lambda a: np.degrees(np.arctan((1 - flattening) ** 2 * np.tan(np.radians(a))))  # noqa: E731
-    time = [origin + taupy(depth, locations2degrees(centric(lat), lon, centric(a), b)) + e / 5800 for a, b, e in zip(station_lat, station_lon, elev)]
+    centric = lambda a: np.degrees(np.arctan((1 - flattening) ** 2 * np.tan(np.radians(a))))
+    time = [
+        origin + taupy(depth, locations2degrees(centric(lat), lon, centric(a), b)) + e / 5800
+        for a, b, e in zip(station_lat, station_lon, elev)
+    ]
     found = locate_events(station_lat[None], station_lon[None], np.array([time]), 0.1, elev_m=elev[None])
     assert off_km(found, lat, lon)[0] < 0.5 and abs(found.lat[0] - lat) < 0.005
-    assert found.depth_km[0] == pytest.approx(depth, abs=0.5) and found.origin_time[0] == pytest.approx(origin, abs=0.05)
+    assert found.depth_km[0] == pytest.approx(depth, abs=0.5) and found.origin_time[0] == pytest.approx(
+        origin, abs=0.05
+    )
     assert found.rms_s[0] < 0.01
 
 
@@ -151,7 +172,10 @@ def test_single_events_agree_with_scipy(table):
     agree = 0
     for k in range(12):
         best = min(
-            (scipy_minimum(table, station_lat[k], station_lon[k], time[k], 0.5, case["lat"][k], case["lon"][k], z) for z in (case["depth"][k], 50, 500)),
+            (
+                scipy_minimum(table, station_lat[k], station_lon[k], time[k], 0.5, case["lat"][k], case["lon"][k], z)
+                for z in (case["depth"][k], 50, 500)
+            ),
             key=lambda s: s.cost,
         )
         assert found.chi2[k] <= 2 * best.cost * (1 + 1e-3) + 1e-3  # ours has more starts and 6 km more of depth
@@ -167,7 +191,17 @@ def test_chi_square_and_residuals_are_those_of_the_answer(table):
     case = events(table, 20, 30.0, seed=2, stations=6, noise=0.5)
     station_lat, station_lon, time = case["stations"]
     sigma = np.random.default_rng(0).uniform(0.3, 0.9, time.shape)
-    found = locate_events(station_lat, station_lon, time, sigma, table=table, geographic=False, model_error_s=0.4, depth_bounds=(0, 690), outliers=False)
+    found = locate_events(
+        station_lat,
+        station_lon,
+        time,
+        sigma,
+        table=table,
+        geographic=False,
+        model_error_s=0.4,
+        depth_bounds=(0, 690),
+        outliers=False,
+    )
     dist, azimuth, _ = distance_azimuths(found.lat[:, None], found.lon[:, None], station_lat, station_lon)
     residual = time - found.origin_time[:, None] - table.lookup(found.depth_km[:, None], dist)[0]
     np.testing.assert_allclose(found.residual_s, residual, atol=1e-6)
@@ -182,9 +216,29 @@ def test_covariance_by_its_definition(table):
     case = events(table, 5, 30.0, seed=4, stations=8, noise=0.3)
     station_lat, station_lon, time = case["stations"]
     spread, length = 0.7, 10.0
-    found = locate_events(station_lat, station_lon, time, 0.3, table=table, geographic=False, model_error_s=spread, model_range_deg=length, outliers=False,
-                          depth_bounds=(0, 690))  # fmt: skip
-    plain = locate_events(station_lat, station_lon, time, 0.3, table=table, geographic=False, model_error_s=spread, outliers=False, depth_bounds=(0, 690))
+    found = locate_events(
+        station_lat,
+        station_lon,
+        time,
+        0.3,
+        table=table,
+        geographic=False,
+        model_error_s=spread,
+        model_range_deg=length,
+        outliers=False,
+        depth_bounds=(0, 690),
+    )
+    plain = locate_events(
+        station_lat,
+        station_lon,
+        time,
+        0.3,
+        table=table,
+        geographic=False,
+        model_error_s=spread,
+        outliers=False,
+        depth_bounds=(0, 690),
+    )
     variance = 0.3**2 + spread**2
     for k in range(5):
         dist, azimuth, _ = distance_azimuths(found.lat[k], found.lon[k], station_lat[k], station_lon[k])
@@ -229,7 +283,9 @@ def test_ellipses_hold_the_truth_as_often_as_they_say(table):
     found = locate_events(*case["stations"], 0.5, table=table, geographic=False)
     dist, azimuth, _ = distance_azimuths(found.lat, found.lon, case["lat"], case["lon"])
     x = KM * dist[:, None] * np.stack([np.cos(np.radians(azimuth)), np.sin(np.radians(azimuth))], axis=-1)
-    inside = np.einsum("ni,ni->n", x, np.linalg.solve(found.covariance[:, :2, :2], x[..., None])[..., 0]) < 2 * math.log(10)
+    inside = np.einsum(
+        "ni,ni->n", x, np.linalg.solve(found.covariance[:, :2, :2], x[..., None])[..., 0]
+    ) < 2 * math.log(10)
     assert 0.87 <= inside.mean() <= 0.93
     assert np.median(KM * dist) < 7 and np.percentile(KM * dist, 95) < 34
 
@@ -246,7 +302,11 @@ def test_back_azimuths_are_data(table):
     case = events(table, 300, 20.0, seed=8, noise=2.0)
     baz = case["baz"] + np.random.default_rng(0).normal(0, 2, case["baz"].shape)
     blind = off_km(locate_events(*case["stations"], 2.0, table=table, geographic=False), case["lat"], case["lon"])
-    seeing = off_km(locate_events(*case["stations"], 2.0, baz=baz, sigma_baz=2.0, table=table, geographic=False), case["lat"], case["lon"])
+    seeing = off_km(
+        locate_events(*case["stations"], 2.0, baz=baz, sigma_baz=2.0, table=table, geographic=False),
+        case["lat"],
+        case["lon"],
+    )
     assert np.median(seeing) < 0.8 * np.median(blind) and np.percentile(seeing, 95) < 0.5 * np.percentile(blind, 95)
 
 
@@ -255,18 +315,31 @@ def test_a_back_azimuth_that_points_away_is_left_out(table, wrong):
     station_lat, station_lon, time = network(table)
     baz = distance_azimuths(12.0, 80.0, station_lat, station_lon)[2]
     baz[0, wrong] += 180.0
-    found = locate_events(station_lat, station_lon, time, 0.5, baz=baz % 360, sigma_baz=5.0, table=table, geographic=False)
+    found = locate_events(
+        station_lat, station_lon, time, 0.5, baz=baz % 360, sigma_baz=5.0, table=table, geographic=False
+    )
     assert list(np.flatnonzero(~found.baz_used[0])) == wrong and found.flags["back_azimuths"][0]
     assert (found.status[0] == USED).all() and off_km(found, 12.0, 80.0)[0] < 0.1
     right = distance_azimuths(12.0, 80.0, station_lat, station_lon)[2]
-    assert locate_events(station_lat, station_lon, time, 0.5, baz=right, sigma_baz=5.0, table=table, geographic=False).baz_used.all()
+    assert locate_events(
+        station_lat, station_lon, time, 0.5, baz=right, sigma_baz=5.0, table=table, geographic=False
+    ).baz_used.all()
 
 
 def test_two_stations_with_back_azimuths(table):
     station_lat, station_lon = around(10.0, 20.0, [6.0, 9.0], [30.0, 150.0])
     dist, _, baz = distance_azimuths(10.0, 20.0, station_lat, station_lon)
     time = table.lookup(50.0, dist)[0]
-    found = locate_events(station_lat[None], station_lon[None], time[None], 0.1, baz=baz[None], sigma_baz=1.0, table=table, geographic=False)
+    found = locate_events(
+        station_lat[None],
+        station_lon[None],
+        time[None],
+        0.1,
+        baz=baz[None],
+        sigma_baz=1.0,
+        table=table,
+        geographic=False,
+    )
     assert off_km(found, 10.0, 20.0)[0] < 1 and not found.flags["too_few"][0]
 
 
@@ -295,7 +368,12 @@ def test_a_batch_is_its_events_one_by_one(table):
     assert (whole.status[0, 4:] == ABSENT).all() and whole.dof[0] == 0 and np.isnan(whole.residual_s[0, 4:]).all()
     for k in range(6):
         alone = locate_events(station_lat[k : k + 1], station_lon[k : k + 1], time[k : k + 1], table=table)
-        assert (alone.lat[0], alone.lon[0], alone.depth_km[0], alone.chi2[0]) == (whole.lat[k], whole.lon[k], whole.depth_km[k], whole.chi2[k])
+        assert (alone.lat[0], alone.lon[0], alone.depth_km[0], alone.chi2[0]) == (
+            whole.lat[k],
+            whole.lon[k],
+            whole.depth_km[k],
+            whole.chi2[k],
+        )
 
 
 # Hard cases
@@ -313,19 +391,31 @@ def test_antimeridian_and_poles(table, lat, lon):
 def test_a_station_at_a_pole_with_its_back_azimuth(table):
     station_lat, station_lon = np.array([90.0, 80.0, 75.0, 84.0]), np.array([40.0, 10.0, 60.0, -30.0])
     dist, _, baz = distance_azimuths(78.0, 15.0, station_lat, station_lon)
-    # At the pole "north" is the frame of longitude 0: there the meridian towards the source has azimuth 180 - longitude.
+    # At the pole "north" is the frame of longitude 0: there the meridian towards the source has azimuth 180 -
+    # longitude.
     baz[0] = 180.0 - 15.0
     time = table.lookup(20.0, dist)[0]
-    found = locate_events(station_lat[None], station_lon[None], time[None], baz=baz[None], sigma_baz=1.0, table=table, geographic=False)
+    found = locate_events(
+        station_lat[None], station_lon[None], time[None], baz=baz[None], sigma_baz=1.0, table=table, geographic=False
+    )
     assert off_km(found, 78.0, 15.0)[0] < 0.5 and found.chi2[0] < 1e-3
 
 
 def test_a_source_at_the_surface(table):
-    station_lat, station_lon = around(-20.0, 30.0, [0.5, 2.0, 5.0, 9.0, 4.0, 14.0], [0.0, 60.0, 130.0, 200.0, 270.0, 320.0])
+    station_lat, station_lon = around(
+        -20.0, 30.0, [0.5, 2.0, 5.0, 9.0, 4.0, 14.0], [0.0, 60.0, 130.0, 200.0, 270.0, 320.0]
+    )
     time = table.lookup(0.0, distance_azimuths(-20.0, 30.0, station_lat, station_lon)[0])[0]
     found = locate_events(station_lat[None], station_lon[None], time[None], table=table, geographic=False)
     assert off_km(found, -20.0, 30.0)[0] < 0.5 and 0 <= found.depth_km[0] < 1
-    early = locate_events(station_lat[None], station_lon[None], (time - [3.0, 0, 0, 0, 0, 0])[None], table=table, geographic=False, outliers=False)
+    early = locate_events(
+        station_lat[None],
+        station_lon[None],
+        (time - [3.0, 0, 0, 0, 0, 0])[None],
+        table=table,
+        geographic=False,
+        outliers=False,
+    )
     assert early.depth_km[0] >= 0  # no depth above the surface, whatever the picks want
 
 
@@ -336,7 +426,15 @@ def test_the_deepest_source_is_flagged(table, taupy):
     found = locate_events(station_lat[None], station_lon[None], time[None], 0.2, table=table, geographic=False)
     assert found.depth_km[0] == pytest.approx(700, abs=1.5) and off_km(found, -18.0, -178.0)[0] < 1
     assert found.flags["depth_extrapolated"][0] and found.depth_km[0] <= 700
-    deeper = locate_events(station_lat[None], station_lon[None], (time - 0.05 * np.arange(6))[None], 0.2, table=table, geographic=False, depth_bounds=(0, 650))
+    deeper = locate_events(
+        station_lat[None],
+        station_lon[None],
+        (time - 0.05 * np.arange(6))[None],
+        0.2,
+        table=table,
+        geographic=False,
+        depth_bounds=(0, 650),
+    )
     assert deeper.depth_km[0] == 650 and deeper.flags["depth_at_bound"][0]
 
 
@@ -347,7 +445,9 @@ def test_three_stations_fix_the_depth(table):
     assert found.flags["depth_fixed"][0] and found.depth_km[0] == 10 and found.dof[0] == 0
     assert off_km(found, 50.0, 10.0)[0] < 0.5
     assert found.covariance[0, 2, 2] == 0 and found.covariance[0, 0, 0] > 0
-    asked = locate_events(station_lat[None], station_lon[None], time[None], table=table, geographic=False, default_depth_km=33.0)
+    asked = locate_events(
+        station_lat[None], station_lon[None], time[None], table=table, geographic=False, default_depth_km=33.0
+    )
     assert asked.depth_km[0] == 33 and "depth_fixed" in asked.flags_of(0)
 
 
@@ -370,7 +470,10 @@ def test_all_stations_on_one_side(table):
     assert not locate_events(*surrounded["stations"], table=table, geographic=False).flags["gap"][0]
 
 
-NET = np.array([4.0, 12.0, 20.0, 31.0, 45.0, 58.0, 70.0, 26.0]), np.array([10.0, 70.0, 130.0, 190.0, 250.0, 300.0, 340.0, 100.0])
+NET = (
+    np.array([4.0, 12.0, 20.0, 31.0, 45.0, 58.0, 70.0, 26.0]),
+    np.array([10.0, 70.0, 130.0, 190.0, 250.0, 300.0, 340.0, 100.0]),
+)
 
 
 def network(table, extra_dist=(), extra_azimuth=(), depth=60.0, lat=12.0, lon=80.0):
@@ -392,7 +495,11 @@ def test_pkp_labelled_p_is_not_averaged(table, taupy, dist):
     station_lat, station_lon, time = network(table, [dist], [222.0])
     time[0, 8] = taupy(60.0, dist, ("PKP", "PKIKP", "PKiKP"))
     found = locate_events(station_lat, station_lon, time, table=table, geographic=False)
-    assert off_km(found, 12.0, 80.0)[0] < 0.1 and list(found.status[0, :8]) == [USED] * 8 and found.status[0, 8] in (OUTLIER, BEYOND)
+    assert (
+        off_km(found, 12.0, 80.0)[0] < 0.1
+        and list(found.status[0, :8]) == [USED] * 8
+        and found.status[0, 8] in (OUTLIER, BEYOND)
+    )
 
 
 @pytest.mark.parametrize("wrong", [[0], [3], [7], [1, 4], [0, 6]])
@@ -434,7 +541,9 @@ def test_a_mirror_image_is_reported(table):
     time = table.lookup(30.0, distance_azimuths(4.0, 5.0, station_lat, station_lon)[0])[0]
     found = locate_events(station_lat[None], station_lon[None], time[None], table=table, geographic=False)
     assert found.flags["ambiguous"][0]
-    places = sorted([(round(found.lat[0], 2), round(found.lon[0], 2)), (round(found.other[0, 0], 2), round(found.other[0, 1], 2))])
+    places = sorted(
+        [(round(found.lat[0], 2), round(found.lon[0], 2)), (round(found.other[0, 0], 2), round(found.other[0, 1], 2))]
+    )
     assert places == [(-4.0, 5.0), (4.0, 5.0)]
 
 
@@ -481,41 +590,56 @@ def with_value(array, value):
     return array
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"lat": 91.0}, r"lat of event 0, station 1 must be in \[-90, 90\] degrees, got 91"),
-    ({"lat": np.nan}, "lat of event 0, station 1"),
-    ({"lon": np.inf}, "lon of event 0, station 1 must be finite"),
-    ({"time": np.inf}, "time of event 0, station 1 must be finite, or NaN"),
-    ({"sigma_s": 0.0}, "sigma_s of event 0, station 1 must be positive, got 0"),
-    ({"sigma_s": np.nan}, "sigma_s of event 0, station 1"),
-    ({"elev_m": np.nan}, "elev_m of event 0, station 1"),
-    ({"baz": np.inf}, "baz of event 0, station 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lat": 91.0}, r"lat of event 0, station 1 must be in \[-90, 90\] degrees, got 91"),
+        ({"lat": np.nan}, "lat of event 0, station 1"),
+        ({"lon": np.inf}, "lon of event 0, station 1 must be finite"),
+        ({"time": np.inf}, "time of event 0, station 1 must be finite, or NaN"),
+        ({"sigma_s": 0.0}, "sigma_s of event 0, station 1 must be positive, got 0"),
+        ({"sigma_s": np.nan}, "sigma_s of event 0, station 1"),
+        ({"elev_m": np.nan}, "elev_m of event 0, station 1"),
+        ({"baz": np.inf}, "baz of event 0, station 1"),
+    ],
+)
 def test_bad_values_are_named(table, change, said):
-    (name, value), = change.items()
+    ((name, value),) = change.items()
     station_lat, station_lon, time = network(table)
-    arrays = {"lat": station_lat, "lon": station_lon, "time": time, "sigma_s": np.ones_like(time), "elev_m": np.zeros_like(time), "baz": np.ones_like(time)}
+    arrays = {
+        "lat": station_lat,
+        "lon": station_lon,
+        "time": time,
+        "sigma_s": np.ones_like(time),
+        "elev_m": np.zeros_like(time),
+        "baz": np.ones_like(time),
+    }
     arrays[name] = with_value(arrays[name], value)
     with pytest.raises(ValueError, match=said):
         locate_events(table=table, **arrays)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({"depth_bounds": (0, 800)}, "depth_bounds must be two depths"),
-    ({"depth_bounds": (300, 100)}, "depth_bounds must be two depths"),
-    ({"fixed_depth_km": 701.0}, "fixed_depth_km = 701"),
-    ({"model_error_s": -1.0}, "model_error_s must be 0 or more"),
-    ({"prior_dof": -1.0}, "prior_dof must be 0 or more"),
-    ({"starts": 0}, "starts must be a whole number of at least 1, got 0"),
-    ({"starts": 1.5}, "starts must be a whole number of at least 1, got 1.5"),
-    ({"sigma_s": np.ones(3)}, r"sigma_s has shape \(3,\), time has \(1, 8\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"depth_bounds": (0, 800)}, "depth_bounds must be two depths"),
+        ({"depth_bounds": (300, 100)}, "depth_bounds must be two depths"),
+        ({"fixed_depth_km": 701.0}, "fixed_depth_km = 701"),
+        ({"model_error_s": -1.0}, "model_error_s must be 0 or more"),
+        ({"prior_dof": -1.0}, "prior_dof must be 0 or more"),
+        ({"starts": 0}, "starts must be a whole number of at least 1, got 0"),
+        ({"starts": 1.5}, "starts must be a whole number of at least 1, got 1.5"),
+        ({"sigma_s": np.ones(3)}, r"sigma_s has shape \(3,\), time has \(1, 8\)"),
+    ],
+)
 def test_bad_options_are_named(table, options, said):
     with pytest.raises(ValueError, match=said):
         locate_events(*network(table), table=table, **options)
 
 
 def test_a_table_too_small_is_refused(table):
-    small = build_p_table(np.arange(0, 301, 100.0), np.arange(0, 91, 1.0), shadow="diffracted", cache=False, progress=False)
+    small = build_p_table(
+        np.arange(0, 301, 100.0), np.arange(0, 91, 1.0), shadow="diffracted", cache=False, progress=False
+    )
     with pytest.raises(ValueError, match=r"0\.\.700 km need a table.*0\.\.300 km and 0\.\.90 degrees"):
         locate_events(*network(table), table=small)

@@ -1,4 +1,5 @@
-"""Controls of the volatility task: brute force, exact recovery of known coefficients, and constants that minimise what they say."""
+"""Controls of the volatility task: brute force, exact recovery of known coefficients, and constants that minimise what
+they say."""
 
 import numpy as np
 import pytest
@@ -6,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_gen.volatility import ZERO_VARIANCE, window_variance
-from reproduction.baselines.har import HAR, Constant, Persistence, PriceRegression, Scaled, controls, least_mape_constant, past_variances
+from reproduction.baselines.har import (
+    HAR,
+    Constant,
+    Persistence,
+    PriceRegression,
+    Scaled,
+    controls,
+    least_mape_constant,
+    past_variances,
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +60,9 @@ def test_price_regression_is_least_squares(samples):
     history, variance = samples
     x = np.concatenate([np.ones((len(history), 1)), history], axis=1)
     expected = x @ np.linalg.lstsq(x, variance, rcond=None)[0]
-    np.testing.assert_allclose(PriceRegression(history, variance)(history), expected, atol=1e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        PriceRegression(history, variance)(history), expected, atol=1e-6 * np.abs(expected).max()
+    )
 
 
 def test_persistence_and_constants(samples):
@@ -69,7 +81,9 @@ def test_the_constant_of_least_mape(values):
     def mape(c):
         return np.mean(np.abs(c - values) / values)
 
-    assert mape(least_mape_constant(values)) <= min(map(mape, values)) * (1 + 1e-12)  # the minimum lies at one of the values
+    assert mape(least_mape_constant(values)) <= min(map(mape, values)) * (
+        1 + 1e-12
+    )  # the minimum lies at one of the values
 
 
 def test_zero_variances_do_not_decide_the_constant():

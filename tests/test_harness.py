@@ -31,7 +31,9 @@ def test_geometric_mean():
 def test_interleaved_calls_every_function_once_to_warm_up_and_then_in_turn():
     clock = iter(range(10_000))
     order = []
-    times = harness.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, least=1.0, clock=lambda: next(clock))
+    times = harness.interleaved(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, least=1.0, clock=lambda: next(clock)
+    )
     assert order == ["a", "b", "a", "b", "a", "b"]
     assert {name: len(values) for name, values in times.items()} == {"a": 2, "b": 2}
 

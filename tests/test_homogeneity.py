@@ -28,7 +28,11 @@ def test_a_linear_map_solves_the_tasks_of_degree_one():
     assert error < 1e-5 and np.allclose(solution, np.eye(10), atol=1e-6)
     for generate, entries in ((addition, {0, 1, 2}), (subtraction, {-1, 0, 1})):
         solution, error = fitted(generate(500, 1, t=[2.0], seed=1))
-        assert error < 1e-4 and set(np.round(solution[0]).astype(int)) <= entries and np.abs(solution - np.round(solution)).max() < 1e-5
+        assert (
+            error < 1e-4
+            and set(np.round(solution[0]).astype(int)) <= entries
+            and np.abs(solution - np.round(solution)).max() < 1e-5
+        )
     solution, error = fitted(rolling_average(500, 1, shifts=[0.0], seed=1))
     assert error < 1e-5 and np.allclose(solution, np.tril(np.ones((10, 10))) / np.arange(1, 11)[:, None], atol=1e-5)
 
@@ -43,16 +47,26 @@ def test_identity_scores_solve_the_argmax():
 def test_models_without_biases_have_degree_one(seed, t):
     generator = torch.Generator().manual_seed(seed)
     u, sequences = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((4, 3), (4, 5, 1)))
-    for model, inputs in ((ImplicitModel(3, 2, 5, seed=seed, tol=1e-13), u), (MLP((3, 5, 5, 2), bias=False, seed=seed), u),
-                          (ImplicitRNN(1, 3, 5, seed=seed, tol=1e-13), sequences)):
+    for model, inputs in (
+        (ImplicitModel(3, 2, 5, seed=seed, tol=1e-13), u),
+        (MLP((3, 5, 5, 2), bias=False, seed=seed), u),
+        (ImplicitRNN(1, 3, 5, seed=seed, tol=1e-13), sequences),
+    ):
         model = model.double()
         outputs = [model(scale * inputs) for scale in (1.0, t)]
         near, far = (o[0] if isinstance(o, tuple) else o for o in outputs)
         assert torch.allclose(far, t * near, rtol=1e-6, atol=1e-9 * t)
 
 
-@pytest.mark.parametrize("model", [ImplicitModel(10, 10, 5, bias=True, seed=0), ImplicitModel(10, 10, 5, activation="tanh", skip=False, seed=0),
-                                   MLP((10, 5, 10), seed=0), DepthwiseEncoder(10, seed=0).eval()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        ImplicitModel(10, 10, 5, bias=True, seed=0),
+        ImplicitModel(10, 10, 5, activation="tanh", skip=False, seed=0),
+        MLP((10, 5, 10), seed=0),
+        DepthwiseEncoder(10, seed=0).eval(),
+    ],
+)
 def test_biases_saturation_and_normalisation_break_it(model):
     if isinstance(model, ImplicitModel) and model.b is not None:
         with torch.no_grad():
@@ -99,13 +113,18 @@ def test_one_linear_map_continues_the_interior_of_spikes_and_no_other_part():
     assert 0.25 < squared[calm].mean() < 0.3 < np.mean(sine**2)  # the sine is foreseen, the noise is not
     _, squared = errors(slice(None))
     assert squared[inside].mean() > 1 and squared[calm].mean() > 2 * 0.25
-    row = next(line for line in (ROOT / "book" / "homogeneity.md").read_text().splitlines() if line.startswith("| spiky"))
+    row = next(
+        line for line in (ROOT / "book" / "homogeneity.md").read_text().splitlines() if line.startswith("| spiky")
+    )
     assert row.split("|")[-2].strip().startswith("one for the interior of spikes") and "calm" not in row
 
 
 def test_the_model_is_of_degree_one_in_prices():
     rng = np.random.default_rng(0)
-    prices, model = 20 + rng.standard_normal((6, 10)).cumsum(axis=1), ImplicitModel(10, 1, 5, seed=0, tol=1e-13).double()
+    prices, model = (
+        20 + rng.standard_normal((6, 10)).cumsum(axis=1),
+        ImplicitModel(10, 1, 5, seed=0, tol=1e-13).double(),
+    )
     near, far = (model(torch.as_tensor(scale * prices)).detach().numpy() for scale in (1, 7))
     assert np.allclose(far, 7 * near)
     page = (ROOT / "book" / "homogeneity.md").read_text()

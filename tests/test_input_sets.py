@@ -20,7 +20,11 @@ def test_support_is_the_largest_value_over_the_corners(seed, card):
     sets = uncertainty(rng.normal(size=(4, 3)), sigma=rng.uniform(0, 1, (4, 3)), card=card)
     V = rng.normal(size=(2, 3))
     for i in range(4):
-        corners = [np.array(s) * sets.radius[i] for s in itertools.product((-1, 0, 1), repeat=3) if card is None or np.count_nonzero(s) <= card]
+        corners = [
+            np.array(s) * sets.radius[i]
+            for s in itertools.product((-1, 0, 1), repeat=3)
+            if card is None or np.count_nonzero(s) <= card
+        ]
         np.testing.assert_allclose(sets.support(V)[i], [max(v @ c for c in corners) for v in V], atol=1e-14)
 
 
@@ -34,8 +38,14 @@ def test_a_clipped_box_ends_exactly_at_the_range(seed):
     assert sets.lower.min() >= low and sets.upper.max() <= high
     np.testing.assert_array_equal(sets.lower, np.maximum(U - 0.3, low))
     np.testing.assert_array_equal(sets.take([3, 1]).upper, sets.upper[[3, 1]])
-    assert sets.contains(sets.lower).all() and sets.contains(sets.upper).all() and not sets.contains(sets.upper + 1e-9).any()
-    assert (sets.centre - sets.radius <= sets.lower + 1e-15).all() and (sets.centre + sets.radius >= sets.upper - 1e-15).all()
+    assert (
+        sets.contains(sets.lower).all()
+        and sets.contains(sets.upper).all()
+        and not sets.contains(sets.upper + 1e-9).any()
+    )
+    assert (sets.centre - sets.radius <= sets.lower + 1e-15).all() and (
+        sets.centre + sets.radius >= sets.upper - 1e-15
+    ).all()
 
 
 @pytest.mark.parametrize("card", [None, 1])
@@ -49,14 +59,21 @@ def test_what_lies_in_a_set_is_not_decided_by_the_rest_of_the_batch(card):
 
 def test_a_radius_may_carry_a_gradient():
     U, sigma = np.zeros((2, 3)), torch.full((3,), 0.5, dtype=torch.float64, requires_grad=True)
-    np.testing.assert_array_equal(uncertainty(torch.from_numpy(U).requires_grad_(), sigma=sigma).radius, np.full(3, 0.5))
+    np.testing.assert_array_equal(
+        uncertainty(torch.from_numpy(U).requires_grad_(), sigma=sigma).radius, np.full(3, 0.5)
+    )
 
 
 @pytest.mark.parametrize("method", ["box", "interval", "dual"])
 def test_radii_of_every_sample_give_the_same_bits_in_any_batch(method):
     rng = np.random.default_rng(0)
     A = rng.normal(size=(6, 6))
-    model = from_matrices(0.7 * A / np.abs(A).sum(1, keepdims=True), rng.normal(size=(6, 9)), rng.normal(size=(3, 6)), rng.normal(size=(3, 9)))
+    model = from_matrices(
+        0.7 * A / np.abs(A).sum(1, keepdims=True),
+        rng.normal(size=(6, 9)),
+        rng.normal(size=(3, 6)),
+        rng.normal(size=(3, 9)),
+    )
     U, sigma = rng.normal(size=(40, 9)), rng.uniform(0, 0.1, (40, 9))
     whole = bounds(model, U, sigma=sigma, method=method)
     for i in (0, 7, 39):

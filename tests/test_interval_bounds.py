@@ -34,8 +34,10 @@ def network(seed, sizes=(4, 6, 5, 3), activation="relu"):
 
 def propagated(W, b, low, high, phi):
     for layer, (M, shift) in enumerate(zip(W, b, strict=True)):
-        low, high = (np.maximum(M, 0) @ low + np.minimum(M, 0) @ high + shift, np.maximum(M, 0) @ high + np.minimum(M,
-                                                                                                                    0) @ low + shift)
+        low, high = (
+            np.maximum(M, 0) @ low + np.minimum(M, 0) @ high + shift,
+            np.maximum(M, 0) @ high + np.minimum(M, 0) @ low + shift,
+        )
         if layer < len(W) - 1:
             low, high = phi(low), phi(high)
     return low, high
@@ -46,8 +48,9 @@ def test_scalar_closed_form():
     np.testing.assert_allclose([found.xl[0, 0], found.xh[0, 0]], [0, 10], atol=1e-7)
     assert found.xh[0, 0] >= 10 and found.xl[0, 0] <= 0
     loop = bounds(scalar(-3.0), [[2.0]], eps=1.0, method="interval")
-    np.testing.assert_allclose([loop.xl[0, 0], loop.xh[0, 0], loop.zl[0, 0], loop.zh[0, 0]], [0.25, 0.75, 0.25, 0.75],
-                               atol=1e-9)
+    np.testing.assert_allclose(
+        [loop.xl[0, 0], loop.xh[0, 0], loop.zl[0, 0], loop.zh[0, 0]], [0.25, 0.75, 0.25, 0.75], atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("activation, phi", [("relu", lambda z: np.maximum(z, 0)), ("tanh", np.tanh)])
@@ -56,8 +59,9 @@ def test_equals_interval_propagation_on_networks(activation, phi, sparse):
     for seed in range(3):
         task, W, b = network(seed, activation=activation)
         if sparse:
-            task = from_matrices(*(sp.csr_array(M) for M in (task.A, task.B, task.C, task.D)), activation, b=task.b,
-                                 d=task.d)
+            task = from_matrices(
+                *(sp.csr_array(M) for M in (task.A, task.B, task.C, task.D)), activation, b=task.b, d=task.d
+            )
         u = np.random.default_rng(seed).normal(size=4)
         low, high = propagated(W, b, u - 0.2, u + 0.2, phi)
         found = bounds(task, u[None], eps=0.2, method="interval")
@@ -74,15 +78,19 @@ def test_equals_a_plain_iteration():
     c, r = U @ task.B.T + task.b, eps * np.abs(task.B).sum(1)
     low, high = np.zeros_like(c), np.full_like(c, 1e3)
     for _ in range(2000):
-        zl, zh = low @ np.maximum(A, 0).T + high @ np.minimum(A, 0).T + c - r, high @ np.maximum(A,
-                                                                                                 0).T + low @ np.minimum(A, 0).T + c + r
+        zl, zh = (
+            low @ np.maximum(A, 0).T + high @ np.minimum(A, 0).T + c - r,
+            high @ np.maximum(A, 0).T + low @ np.minimum(A, 0).T + c + r,
+        )
         low, high = np.maximum(zl, 0), np.maximum(zh, 0)
     found = bounds(task, U, eps=eps, method="interval")
     for mine, plain in ((found.xl, low), (found.xh, high), (found.zl, zl), (found.zh, zh)):
         np.testing.assert_allclose(mine, plain, atol=1e-7)
 
 
-@pytest.mark.parametrize("activation", [*MAPS, [("softmax", 3), ("relu", 3)], [("max_pool", 3), ("relu", 3)], [("product", 4), ("relu", 2)]])
+@pytest.mark.parametrize(
+    "activation", [*MAPS, [("softmax", 3), ("relu", 3)], [("max_pool", 3), ("relu", 3)], [("product", 4), ("relu", 2)]]
+)
 def test_samples_inside_and_inside_the_box(activation):
     rng = np.random.default_rng(1)
     for seed in range(3):
@@ -132,14 +140,17 @@ def test_batching_permutation_and_scaling(seed):
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
         assert np.array_equal(getattr(alone, name)[0], getattr(whole, name)[i])
     order = rng.permutation(6)
-    shuffled = from_matrices(task.A[np.ix_(order, order)], task.B[order], task.C[:, order], task.D, b=task.b[order],
-                             d=task.d)
+    shuffled = from_matrices(
+        task.A[np.ix_(order, order)], task.B[order], task.C[:, order], task.D, b=task.b[order], d=task.d
+    )
     part = U[:4]
-    np.testing.assert_allclose(bounds(shuffled, part, eps=0.1, method="interval").lb, whole.lb[:4], rtol=1e-6,
-                               atol=1e-6)
+    np.testing.assert_allclose(
+        bounds(shuffled, part, eps=0.1, method="interval").lb, whole.lb[:4], rtol=1e-6, atol=1e-6
+    )
     scale = np.exp(rng.normal(size=6))
-    scaled = from_matrices(scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D,
-                           b=scale * task.b, d=task.d)
+    scaled = from_matrices(
+        scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D, b=scale * task.b, d=task.d
+    )
     np.testing.assert_allclose(bounds(scaled, part, eps=0.1, method="interval").lb, whole.lb[:4], rtol=1e-6, atol=1e-6)
 
 
@@ -157,8 +168,10 @@ def test_hard_cases():
     assert list(part.status) == ["ok", "ok", "not_finite", "ok", "ok"]
     rows = [0, 1, 3, 4]
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
-        assert np.array_equal(getattr(part, name)[rows], getattr(whole, name)[rows]) and np.isnan(getattr(part,
-                                                                                                          name)[2]).all()
+        assert (
+            np.array_equal(getattr(part, name)[rows], getattr(whole, name)[rows])
+            and np.isnan(getattr(part, name)[2]).all()
+        )
     own = bounds(task, U, sigma=np.tile([0.1, 0.0, 0.2, 0.0], (5, 1)), method="interval")
     np.testing.assert_allclose(own.lb, whole.lb, atol=1e-9)
     few = bounds(task, U, eps=0.1, card=4, method="interval")  # all inputs may move: the box
@@ -222,8 +235,14 @@ def test_samples_of_strong_smooth_loops_inside(seed):
     A = rng.normal(size=(n, n))
     A *= 0.5 / np.abs(np.linalg.eigvals(np.abs(A))).max()
     A[np.diag_indices(n)] = [-40.0, -22.5, *-np.exp(rng.uniform(0, np.log(40), n - 2))]
-    task = from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(2, n)), None, [(str(m), 1) for m in names],
-                         b=np.diag(A) * rng.uniform(-1, 1, n))
+    task = from_matrices(
+        A,
+        rng.normal(size=(n, p)),
+        rng.normal(size=(2, n)),
+        None,
+        [(str(m), 1) for m in names],
+        b=np.diag(A) * rng.uniform(-1, 1, n),
+    )
     centre, eps = rng.normal(size=(4, p)), 0.02
     found = {m: bounds(task, centre, eps=eps, method=m) for m in ("interval", "dual")}
     for i in range(4):

@@ -1,4 +1,5 @@
-"""Interval margins against sampling, corners, another implementation and finite differences; a small training that certifies."""
+"""Interval margins against sampling, corners, another implementation and finite differences; a small training that
+certifies."""
 
 import itertools
 
@@ -16,7 +17,7 @@ from implicit_models.robustness.interval_training import interval_margins, inter
 
 def model(seed, n=8, p=4, q=3, norm=0.9, **options):
     g = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=g)  # noqa: E731
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=g)
     A = draw(n, n)
     A *= norm / A.abs().sum(1).max()
     options = {"b": draw(n), "d": draw(q), "D": draw(q, p), "tol": 1e-12, **options}
@@ -34,7 +35,12 @@ def gaps(m, u, y):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from(["relu", "tanh", "leaky_relu(0.1)", "sigmoid"]), st.floats(0, 0.5), st.sampled_from([None, (0.0, 1.0)]))
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from(["relu", "tanh", "leaky_relu(0.1)", "sigmoid"]),
+    st.floats(0, 0.5),
+    st.sampled_from([None, (0.0, 1.0)]),
+)
 def test_margins_are_below_every_corner_and_sample(seed, activation, eps, clip):
     m = model(seed, activation=activation)
     u, y = samples(seed)
@@ -68,13 +74,22 @@ def test_interval_by_iteration():
     low, high = torch.relu(c - r), torch.relu(c + r)
     for _ in range(2000):
         positive, negative = off.clamp_min(0), off.clamp_max(0)
-        low, high = (torch.relu(low @ positive.t() + high @ negative.t() + A.diagonal() * low + c - r),
-                     torch.relu(high @ positive.t() + low @ negative.t() + A.diagonal() * high + c + r))  # fmt: skip
+        low, high = (
+            torch.relu(low @ positive.t() + high @ negative.t() + A.diagonal() * low + c - r),
+            torch.relu(high @ positive.t() + low @ negative.t() + A.diagonal() * high + c + r),
+        )
     C, D, d = m.C.detach(), m.D.detach(), m.d.detach()
     for i in range(len(u)):
         for j in range(3):
             row, direct = C[y[i]] - C[j], D[y[i]] - D[j]
-            expected = (row.clamp_min(0) @ low[i] + row.clamp_max(0) @ high[i] + direct @ u[i] - 0.1 * direct.abs().sum() + d[y[i]] - d[j])
+            expected = (
+                row.clamp_min(0) @ low[i]
+                + row.clamp_max(0) @ high[i]
+                + direct @ u[i]
+                - 0.1 * direct.abs().sum()
+                + d[y[i]]
+                - d[j]
+            )
             assert float(interval_margins(m, u, y, 0.1)[i, j]) == pytest.approx(float(expected), abs=1e-9)
 
 
@@ -94,7 +109,10 @@ def test_gradients_are_those_of_finite_differences(options, clip):
     u, y = samples(5)
     interval_training_loss(m, u, y, 0.1, clean=0.3, clip=clip).backward()
     for parameter in m.parameters():
-        direction, h = torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), 1e-6
+        direction, h = (
+            torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+            1e-6,
+        )
         values = []
         for step in (h, -2 * h):
             with torch.no_grad():
@@ -102,7 +120,9 @@ def test_gradients_are_those_of_finite_differences(options, clip):
                 values.append(float(interval_training_loss(m, u, y, 0.1, clean=0.3, clip=clip)))
         with torch.no_grad():
             parameter.add_(h * direction)
-        assert (values[0] - values[1]) / (2 * h) == pytest.approx(float((parameter.grad * direction).sum()), rel=1e-4, abs=1e-6)
+        assert (values[0] - values[1]) / (2 * h) == pytest.approx(
+            float((parameter.grad * direction).sum()), rel=1e-4, abs=1e-6
+        )
 
 
 def network(seed=0):
@@ -117,18 +137,29 @@ def test_network_margins_are_those_of_the_implicit_form():
     A = torch.zeros(11, 11, dtype=torch.float64)
     A[6:, :6] = second.weight.detach()
     same = ImplicitModel.from_matrices(
-        A, torch.cat([first.weight.detach(), torch.zeros(5, 4, dtype=torch.float64)]), torch.cat([torch.zeros(3, 6, dtype=torch.float64), last.weight.detach()], 1),
-        activation=[("relu", 6), ("tanh", 5)], b=torch.cat([first.bias, second.bias]).detach(), d=last.bias.detach(), tol=1e-13,
-    )  # fmt: skip
+        A,
+        torch.cat([first.weight.detach(), torch.zeros(5, 4, dtype=torch.float64)]),
+        torch.cat([torch.zeros(3, 6, dtype=torch.float64), last.weight.detach()], 1),
+        activation=[("relu", 6), ("tanh", 5)],
+        b=torch.cat([first.bias, second.bias]).detach(),
+        d=last.bias.detach(),
+        tol=1e-13,
+    )
     for clip in (None, (0.0, 1.0)):
-        torch.testing.assert_close(interval_margins(net, u, y, 0.1, clip=clip), interval_margins(same, u, y, 0.1, clip=clip), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            interval_margins(net, u, y, 0.1, clip=clip),
+            interval_margins(same, u, y, 0.1, clip=clip),
+            rtol=1e-9,
+            atol=1e-9,
+        )
     wrapped = nn.Module()
     wrapped.add_module("layers", net)
     torch.testing.assert_close(interval_margins(wrapped, u, y, 0.1), interval_margins(net, u, y, 0.1))
 
 
 def test_training_makes_a_model_certifiable():
-    """Two classes apart by .6 in one coordinate and noise in the others: robust training certifies what plain training does not."""
+    """Two classes apart by .6 in one coordinate and noise in the others: robust training certifies what plain training
+    does not."""
     g = torch.Generator().manual_seed(0)
     y = torch.randint(2, (400,), generator=g)
     u = torch.rand(400, 6, generator=g)
@@ -162,8 +193,10 @@ def test_ramp():
 def test_a_diagonal_below_minus_one_agrees_with_the_verified_interval():
     A = torch.tensor([[-3.0, 0.5], [0.4, -2.0]], dtype=torch.float64)
     g = torch.Generator().manual_seed(1)
-    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=g)  # noqa: E731
-    m = ImplicitModel.from_matrices(A, draw(2, 4), draw(3, 2), draw(3, 4), b=torch.ones(2, dtype=torch.float64), tol=1e-12)
+    draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=g)
+    m = ImplicitModel.from_matrices(
+        A, draw(2, 4), draw(3, 2), draw(3, 4), b=torch.ones(2, dtype=torch.float64), tol=1e-12
+    )
     u, y = samples(1)
     eye = np.eye(3)
     verified = bounds(m, u, eps=0.1, method="interval", spec=np.stack([eye[k] - eye for k in y])).lb

@@ -43,6 +43,8 @@ def test_every_module_whose_compiled_code_another_calls_is_listed():
 
 def test_kernel_modules_check_before_they_load():
     for name in ("gauss_seidel", "newton"):
-        script = (f"import implicit_models.equilibrium.kernel_cache as k; seen = []; k.drop_stale = lambda: seen.append(1);"
-                  f"import implicit_models.equilibrium.{name}; print(len(seen) > 0)")
+        script = (
+            f"import implicit_models.equilibrium.kernel_cache as k; seen = []; k.drop_stale = lambda: seen.append(1);"
+            f"import implicit_models.equilibrium.{name}; print(len(seen) > 0)"
+        )
         assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip() == "True"

@@ -1,4 +1,5 @@
-"""Kernels for all positions: the network's own are its own, problems agree with plain least squares, models with the library's, counts with brute force."""
+"""Kernels for all positions: the network's own are its own, problems agree with plain least squares, models with the
+library's, counts with brute force."""
 
 import numpy as np
 import pytest
@@ -68,7 +69,10 @@ def test_model_of_the_own_kernels_is_the_network(network, layers, images):
     for block in range(1, len(layers.blocks)):
         model.set(block, *k.own_kernels(layers, block))
     assert (model(images) - network(images)).abs().max() < 1e-10
-    own = {"numbers": sum(layers.kernel_weights(b) for b in range(5)), "entries": sum(layers.entries(b) for b in range(5))}
+    own = {
+        "numbers": sum(layers.kernel_weights(b) for b in range(5)),
+        "entries": sum(layers.entries(b) for b in range(5)),
+    }
     shortcuts = {"numbers": 4 + 4, "entries": 4 * 64 + 4 * 16}  # one weight a channel that has a source
     assert model.counts()["entries"] == own["entries"]
     assert model.counts()["numbers"] == own["numbers"] + shortcuts["numbers"]
@@ -87,7 +91,11 @@ def test_problem_is_that_of_the_windows(layers, images):
         padded = np.pad(x[n], ((0, 0), (1, 1), (1, 1)))
         for i in range(4):
             for j in range(4):
-                rows.append(np.concatenate([skip[n][:, 2 * i, 2 * j], padded[:, i : i + 3, j : j + 3].transpose(1, 2, 0).reshape(-1)]))
+                rows.append(
+                    np.concatenate(
+                        [skip[n][:, 2 * i, 2 * j], padded[:, i : i + 3, j : j + 3].transpose(1, 2, 0).reshape(-1)]
+                    )
+                )
                 goal.append(z[n][:, i, j])
     M, Z = np.array(rows), np.array(goal)
     assert list(problem.source[:4]) == [2] * 4 and len(problem.G) == 4 + 72
@@ -105,20 +113,31 @@ def test_problem_is_that_of_the_windows(layers, images):
     assert not A[~support].any()
     rest = Z / Z.std(0) - M @ A.T
     weight = Z.std(0) ** 2
-    assert problem.explained(A) == pytest.approx(1 - float(((rest**2).sum(0) * weight).sum() / ((Z**2).sum())), abs=1e-8)
+    assert problem.explained(A) == pytest.approx(
+        1 - float(((rest**2).sum(0) * weight).sum() / ((Z**2).sum())), abs=1e-8
+    )
     assert problem.rows(problem.kernels(A)[0]) == pytest.approx(A, abs=1e-12)
 
 
 def test_a_column_that_is_constant_where_it_is_read_is_dead(layers, images):
-    """The shortcut reads every second pixel: a channel that varies between them only is a constant column, whatever its mean over all pixels is."""
+    """The shortcut reads every second pixel: a channel that varies between them only is a constant column, whatever its
+    mean over all pixels is."""
     known, targets = {INPUT: images}, {}
     for block in range(len(layers.blocks)):
         targets[block] = layers.apply(block, layers.affine(block, known))
         known[block] = targets[block].clone()
     known[2][:, 1] = 0.0
-    known[2][:, 1, 1::2, 1::2] = torch.rand(len(images), 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    known[2][:, 1, 1::2, 1::2] = torch.rand(
+        len(images), 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     for dtype in (torch.float64, torch.float32):
-        problem = shared_problem(layers, 4, layers.blocks[4].sources, {s: v.to(dtype) for s, v in known.items()}, layers.affine(4, known).to(dtype))
+        problem = shared_problem(
+            layers,
+            4,
+            layers.blocks[4].sources,
+            {s: v.to(dtype) for s, v in known.items()},
+            layers.affine(4, known).to(dtype),
+        )
         assert problem.G[1, 1] == 0 and np.abs(problem.G).max() <= problem.count * (1 + 1e-5)
         assert np.linalg.eigvalsh(problem.G)[0] > -1e-4 * problem.count
 
@@ -142,14 +161,24 @@ def test_student_reads_its_own_states(network, layers, images):
         k.fit_kernels(layers, images, solve, student=student)
         seen[student] = problems
     assert seen[True][1].G == pytest.approx(seen[False][1].G)
-    # Rows of zeros make block 1 constant: what block 2 reads of it in the middle of its windows does not vary, and at their borders it is 0 or that constant.
+    # Rows of zeros make block 1 constant: what block 2 reads of it in the middle of its windows does not vary, and at
+    # their borders it is 0 or that constant.
     middle = (seen[True][2].source == 1) & (seen[True][2].tap == 4)
     assert not np.diag(seen[True][2].G)[middle].any() and np.diag(seen[False][2].G)[middle].any()
 
 
 def test_refit_of_the_library_s_support_is_the_library_s_model(network, layers, images):
     """The same kernels from `sparsify` with share_conv: supports, weights and outputs."""
-    theirs = sparsify(network, images, budget=keep(0.25), share_conv=True, head=False, progress=False, backend="serial", min_active=0.0)
+    theirs = sparsify(
+        network,
+        images,
+        budget=keep(0.25),
+        share_conv=True,
+        head=False,
+        progress=False,
+        backend="serial",
+        min_active=0.0,
+    )
     supports = {}
     for block in theirs.fitted:
         A = getattr(theirs, f"A{block}").to_dense().numpy()
@@ -158,10 +187,32 @@ def test_refit_of_the_library_s_support_is_the_library_s_model(network, layers, 
         offsets, at = {}, 0
         for s in sorted(b.sources):
             offsets[s], at = at, at + int(np.prod(layers.shape_of(s)))
-        mask = {s: np.stack([np.stack([A[np.arange(b.channels) * b.positions + w, offsets[s] + c * int(np.prod(layers.shape_of(s)[1:])) + p] for p in index[w]], 1)
-                             for c in range(layers.shape_of(s)[0])], 1) != 0 for s, index in b.sources.items()}
+        mask = {
+            s: np.stack(
+                [
+                    np.stack(
+                        [
+                            A[
+                                np.arange(b.channels) * b.positions + w,
+                                offsets[s] + c * int(np.prod(layers.shape_of(s)[1:])) + p,
+                            ]
+                            for p in index[w]
+                        ],
+                        1,
+                    )
+                    for c in range(layers.shape_of(s)[0])
+                ],
+                1,
+            )
+            != 0
+            for s, index in b.sources.items()
+        }
         supports[block] = mask
-    model, _ = k.fit_kernels(layers, images, lambda block, p: k.restricted(p, p.rows({s: v.astype(float) for s, v in supports[block].items()}) != 0))
+    model, _ = k.fit_kernels(
+        layers,
+        images,
+        lambda block, p: k.restricted(p, p.rows({s: v.astype(float) for s, v in supports[block].items()}) != 0),
+    )
     assert (model(images) - theirs(images)).abs().max() < 1e-6 * theirs(images).abs().max()
     assert model.counts()["entries"] == theirs.report.row_entries
     assert model.counts()["numbers"] == theirs.report.numbers

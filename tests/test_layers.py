@@ -161,7 +161,7 @@ def test_model_gradient_matches_finite_differences():
     model = ImplicitModel(2, 2, 4, seed=3, bias=True, tol=1e-13, activation="tanh").double()
     U = _inputs(3, 2, dtype=torch.float64).requires_grad_()
     names = [n for n, _ in model.named_parameters()]
-    f = lambda U, *ps: torch.func.functional_call(model, dict(zip(names, ps, strict=True)), (U,))  # noqa: E731
+    f = lambda U, *ps: torch.func.functional_call(model, dict(zip(names, ps, strict=True)), (U,))
     assert torch.autograd.gradcheck(f, (U, *[p.detach().clone().requires_grad_() for p in model.parameters()]))
 
 
@@ -265,7 +265,12 @@ def test_from_matrices_copies_and_never_projects():
 @pytest.mark.parametrize("kind", ["csr", "scipy", "mixed"])
 def test_sparse_matrices_are_buffers_and_give_the_dense_answer(kind):
     rng = np.random.default_rng(1)
-    A, B, C, D = np.triu(rng.standard_normal((6, 6)), 1), rng.standard_normal((6, 3)), rng.standard_normal((2, 6)), rng.standard_normal((2, 3))
+    A, B, C, D = (
+        np.triu(rng.standard_normal((6, 6)), 1),
+        rng.standard_normal((6, 3)),
+        rng.standard_normal((2, 6)),
+        rng.standard_normal((2, 3)),
+    )
     b, d = rng.standard_normal(6), rng.standard_normal(2)
     to = {"csr": lambda M: torch.from_numpy(M).to_sparse_csr(), "scipy": sp.csr_matrix, "mixed": lambda M: M}[kind]
     sparse = ImplicitModel.from_matrices(sp.csr_array(A) if kind == "mixed" else to(A), to(B), to(C), to(D), b=b, d=d)
@@ -320,7 +325,7 @@ def test_rnn_gradient_matches_finite_differences():
     rnn = ImplicitRNN(1, 2, 3, seed=1, bias=True, tol=1e-13, activation="tanh").double()
     S = torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
     names = [n for n, _ in rnn.named_parameters()]
-    f = lambda S, *ps: torch.func.functional_call(rnn, dict(zip(names, ps, strict=True)), (S,))[0]  # noqa: E731
+    f = lambda S, *ps: torch.func.functional_call(rnn, dict(zip(names, ps, strict=True)), (S,))[0]
     assert torch.autograd.gradcheck(f, (S, *[p.detach().clone().requires_grad_() for p in rnn.parameters()]))
 
 
@@ -366,13 +371,23 @@ def _message(A, activation, residual, status=1, **settings):
     s = SolverSettings(**settings)
     with pytest.raises(NotConverged) as failure:
         report_failure(
-            "equilibrium", A, resolve_activation(activation, len(A)), torch.tensor([status]), torch.tensor([residual]), tol=s.tol,
-            relative=s.relative, max_iter=s.max_iter, on_failure="raise", settings=s,
-        )  # fmt: skip
+            "equilibrium",
+            A,
+            resolve_activation(activation, len(A)),
+            torch.tensor([status]),
+            torch.tensor([residual]),
+            tol=s.tol,
+            relative=s.relative,
+            max_iter=s.max_iter,
+            on_failure="raise",
+            settings=s,
+        )
     return str(failure.value)
 
 
-@pytest.mark.parametrize("A", [torch.full((4, 4), 0.24), torch.tensor([[0.5, 3.0], [0.0, 0.5]])])  # contraction, certified
+@pytest.mark.parametrize(
+    "A", [torch.full((4, 4), 0.24), torch.tensor([[0.5, 3.0], [0.0, 0.5]])]
+)  # contraction, certified
 def test_the_advice_of_a_failure_can_be_followed(A):
     named = []
     for activation in ("relu", "tanh", "sigmoid", "softmax"):
@@ -384,14 +399,18 @@ def test_the_advice_of_a_failure_can_be_followed(A):
                     named.append((activation, matrix.layout, matrix.dtype))
                     solve_equilibrium(matrix, torch.ones(1, len(A)), activation, solver="newton")  # runs
     assert set(named) == {("relu", torch.strided, torch.float32)}
-    assert "newton" not in _message(A, "relu", 0.3, backward="unroll") and "newton" not in _message(A, "relu", 0.3, solver="newton")
+    assert "newton" not in _message(A, "relu", 0.3, backward="unroll") and "newton" not in _message(
+        A, "relu", 0.3, solver="newton"
+    )
     assert "auto" in _message(A, "relu", 0.3, solver="picard")
 
 
 def test_a_failure_that_rounding_explains_says_so():
     A = torch.full((100, 100), 0.009)
     text = _message(A, "relu", 2e-6)
-    assert "rounding: a residual of 2.0e-06 is within n eps = 1.2e-05 of float32" in text and "raise max_iter" not in text
+    assert (
+        "rounding: a residual of 2.0e-06 is within n eps = 1.2e-05 of float32" in text and "raise max_iter" not in text
+    )
     assert "rounding" not in _message(A, "relu", 2e-5) and "rounding" not in _message(A, "relu", 2e-6, status=2)
     assert "below what float32 resolves" in _message(A, "relu", 2e-6, tol=1e-9)
 
@@ -514,5 +533,7 @@ def test_given_dtypes_layouts_and_options_are_checked():
         ImplicitModel.from_matrices(torch.eye(2).to_sparse(), torch.eye(2), torch.eye(2))
     with pytest.raises(ValueError, match=r"A\[1, 0\] = 0.5 is on or below"):
         ImplicitModel.from_matrices(np.array([[0, 1], [0.5, 0]]), eye, eye, feedback="strict_upper")
-    with pytest.raises(TypeError, match="from_matrices got an unexpected argument kapa; .*solver, tol, tol_mode, max_iter"):
+    with pytest.raises(
+        TypeError, match="from_matrices got an unexpected argument kapa; .*solver, tol, tol_mode, max_iter"
+    ):
         ImplicitModel.from_matrices(eye, eye, eye, kapa=0.5)

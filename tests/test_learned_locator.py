@@ -1,4 +1,5 @@
-"""Learned locators behind the interface of `locate`: files, networks against torch, the choice of stations, refusals."""
+"""Learned locators behind the interface of `locate`: files, networks against torch, the choice of stations,
+refusals."""
 
 import math
 
@@ -26,7 +27,9 @@ def encoding(**options):
 def residual_mlp(seed=0, skip=True, **options):
     rng = np.random.default_rng(seed)
     layers = [(rng.normal(0, 0.1, (b, a)), rng.normal(0, 0.1, b)) for a, b in zip(WIDTHS[:-1], WIDTHS[1:])]
-    return LearnedLocator.from_layers(layers, encoding(**options), skip=rng.normal(0, 0.1, (4, 30)) if skip else None, about={"seed": seed})
+    return LearnedLocator.from_layers(
+        layers, encoding(**options), skip=rng.normal(0, 0.1, (4, 30)) if skip else None, about={"seed": seed}
+    )
 
 
 def implicit(seed=0, n=12):
@@ -54,9 +57,22 @@ def table():
 
 def picks(table, lat=30.0, lon=140.0, depth=100.0, origin=1e9):
     station_lat, station_lon, baz = destination(lat, lon, DIST, AZIMUTH)
-    return pd.DataFrame({"event": "e", "station": [f"S{k}" for k in range(7)], "lat": geographic_latitude(station_lat), "lon": station_lon, "elev_m": 0.0,
-                         "p_time": origin + table.lookup(depth, DIST)[0], "phase": "P", "sigma_s": np.nan, "baz": baz, "sigma_baz": np.nan,
-                         "row": np.arange(7) + 2, "flag": ""})  # fmt: skip
+    return pd.DataFrame(
+        {
+            "event": "e",
+            "station": [f"S{k}" for k in range(7)],
+            "lat": geographic_latitude(station_lat),
+            "lon": station_lon,
+            "elev_m": 0.0,
+            "p_time": origin + table.lookup(depth, DIST)[0],
+            "phase": "P",
+            "sigma_s": np.nan,
+            "baz": baz,
+            "sigma_baz": np.nan,
+            "row": np.arange(7) + 2,
+            "flag": "",
+        }
+    )
 
 
 def test_the_residual_mlp_is_that_of_torch():
@@ -64,7 +80,7 @@ def test_the_residual_mlp_is_that_of_torch():
     U = np.random.default_rng(1).normal(size=(9, 30))
     w = {name: torch.from_numpy(value) for name, value in locator.weights.items()}
     u, relu = torch.from_numpy(U), torch.relu
-    linear = lambda x, k: torch.nn.functional.linear(x, w[f"W{k}"], w[f"b{k}"])  # noqa: E731
+    linear = lambda x, k: torch.nn.functional.linear(x, w[f"W{k}"], w[f"b{k}"])
     h = relu(linear(relu(linear(u, 0)), 1))
     h = relu(h + linear(relu(linear(h, 2)), 3))
     y = linear(relu(linear(h, 4)), 5) + u @ w["D"].T
@@ -82,12 +98,19 @@ def test_the_implicit_locator_is_the_model():
     np.testing.assert_allclose(locator.outputs(U), model(torch.from_numpy(U)).detach().numpy(), atol=1e-4)
 
 
-@pytest.mark.parametrize("make", [residual_mlp, lambda: residual_mlp(skip=False), lambda: implicit()[1], lambda: residual_mlp(longitude="anchor")])
+@pytest.mark.parametrize(
+    "make",
+    [residual_mlp, lambda: residual_mlp(skip=False), lambda: implicit()[1], lambda: residual_mlp(longitude="anchor")],
+)
 def test_files(tmp_path, make):
     locator, path = make(), tmp_path / "folder" / "locator.npz"
     locator.save(path)
     found = LearnedLocator.load(path, kind=locator.kind)
-    assert found.encoding == locator.encoding and found.about == locator.about and found.weights.keys() == locator.weights.keys()
+    assert (
+        found.encoding == locator.encoding
+        and found.about == locator.about
+        and found.weights.keys() == locator.weights.keys()
+    )
     U = np.random.default_rng(3).normal(size=(2, 30))
     np.testing.assert_array_equal(found.outputs(U), locator.outputs(U))
     assert list(path.parent.iterdir()) == [path]
@@ -129,7 +152,9 @@ def test_a_right_answer_has_small_residuals(table, longitude):
     place = (30.0, 140.0 - (sample["lon"][0] if longitude == "anchor" else 0.0), 100.0)
     (found,) = locate(sample, method=oracle(place, travel, **options), table=table)
     assert found.method == "eikonet" and found.depth_km == pytest.approx(100) and found.lon == pytest.approx(140)
-    assert found.lat == pytest.approx(float(geographic_latitude(30.0))) and found.origin_time == pytest.approx(1e9, abs=1e-4)
+    assert found.lat == pytest.approx(float(geographic_latitude(30.0))) and found.origin_time == pytest.approx(
+        1e9, abs=1e-4
+    )
     np.testing.assert_allclose(found.residuals["residual_s"], 0, atol=1e-3)
     np.testing.assert_allclose(found.residuals["dist_deg"], DIST, atol=1e-6)
     assert np.isnan(found.covariance).all() and found.rms_s < 1e-3 and found.flags == ()
@@ -139,7 +164,11 @@ def test_the_choice_of_stations_is_open(table):
     (found,) = locate(picks(table), method=oracle(), table=table)
     used = list(found.residuals["station"][found.residuals["used"]])
     assert len(used) == 5 and "S0" in used and "S5" in used  # the first, and the farthest from it
-    assert found.notes[0].startswith("stations: S0, ") and "of 7" in found.notes[0] and "S0, the first to pick, is the anchor" in found.notes[0]
+    assert (
+        found.notes[0].startswith("stations: S0, ")
+        and "of 7" in found.notes[0]
+        and "S0, the first to pick, is the anchor" in found.notes[0]
+    )
     assert set(found.residuals["reason"]) == {"", "not among the 5 stations chosen"}
     assert found.notes[0] in found.report() and "nan" not in found.report()
 
@@ -161,7 +190,10 @@ def test_stations_without_back_azimuths_are_passed_over_or_named(table):
     (found,) = locate(sample, method=oracle(), table=table)
     assert found.residuals["used"].sum() == 5 and set(found.residuals["reason"][[1, 3]]) == {"no back-azimuth"}
     sample.loc[[4], "baz"] = np.nan
-    with pytest.raises(ValueError, match="event e: the eikonet locator needs 5 first P picks with back-azimuths and has 4; .*: S1, S3, S4$"):
+    with pytest.raises(
+        ValueError,
+        match="event e: the eikonet locator needs 5 first P picks with back-azimuths and has 4; .*: S1, S3, S4$",
+    ):
         locate(sample, method=oracle(), table=table)
 
 
@@ -182,7 +214,10 @@ def test_a_file_that_was_cut_is_named(tmp_path, part, table, capsys):
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
     with pytest.raises(ValueError, match="cut.npz is not a learned locator"):
         LearnedLocator.load(path)
-    assert main([str(path), "--method", "implicit", "--model", str(path)]) == 2 and "is not a learned locator" in capsys.readouterr().err
+    assert (
+        main([str(path), "--method", "implicit", "--model", str(path)]) == 2
+        and "is not a learned locator" in capsys.readouterr().err
+    )
 
 
 def test_weights_that_are_not_real_and_notes_that_are_none():
@@ -196,10 +231,15 @@ def test_weights_that_are_not_real_and_notes_that_are_none():
 
 def test_a_state_that_does_not_converge_is_no_answer(table):
     _, good = implicit()
-    divergent = LearnedLocator("implicit", good.encoding, {**good.weights, "A": 2 * np.eye(12), "B": np.abs(good.weights["B"])})
+    divergent = LearnedLocator(
+        "implicit", good.encoding, {**good.weights, "A": 2 * np.eye(12), "B": np.abs(good.weights["B"])}
+    )
     with pytest.warns(UserWarning, match="not solved"):
         assert np.isnan(divergent.outputs(np.ones((2, 30)))).all()
-    with pytest.warns(UserWarning, match="not solved"), pytest.raises(ValueError, match="event e: the implicit locator has no answer, .* converge"):
+    with (
+        pytest.warns(UserWarning, match="not solved"),
+        pytest.raises(ValueError, match="event e: the implicit locator has no answer, .* converge"),
+    ):
         locate(picks(table), method=divergent, table=table)
 
 

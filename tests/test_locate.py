@@ -35,7 +35,10 @@ def rows(table, event="1", shift=0.0):
     lat, lon, _ = destination(SOURCE[0], SOURCE[1], DIST, AZIMUTH)
     lat = np.degrees(np.arctan(np.tan(np.radians(lat)) / (1 - 1 / 298.257223563) ** 2))
     time = ORIGIN + shift + table.lookup(SOURCE[2], DIST)[0]
-    return [[event, s, f"{a:.8f}", f"{b:.8f}", f"{np.datetime64(round(1e6 * t), 'us')}Z", "P", "0.1"] for s, a, b, t in zip(STATIONS, lat, lon, time)]
+    return [
+        [event, s, f"{a:.8f}", f"{b:.8f}", f"{np.datetime64(round(1e6 * t), 'us')}Z", "P", "0.1"]
+        for s, a, b, t in zip(STATIONS, lat, lon, time)
+    ]
 
 
 def write(tmp_path, lines, name="picks.csv"):
@@ -62,8 +65,18 @@ def test_the_report_says_what_a_user_needs(tmp_path, table):
     lines = rows(table)
     lines.append(["1", "AAA", *lines[0][2:5], "S", ""])
     text = locate(read_picks(write(tmp_path, lines)), table=table)[0].report()
-    for said in ("Event 1 (geiger)", "2020-09-13T12:26:40.00", "35.1810 N  25.0000 E", "depth        40.0 km +-", "90 % ellipse", "half axes", "8 of 9 picks used",
-                 "gap", "phase 'S' is not a first P", "station"):  # fmt: skip
+    for said in (
+        "Event 1 (geiger)",
+        "2020-09-13T12:26:40.00",
+        "35.1810 N  25.0000 E",
+        "depth        40.0 km +-",
+        "90 % ellipse",
+        "half axes",
+        "8 of 9 picks used",
+        "gap",
+        "phase 'S' is not a first P",
+        "station",
+    ):
         assert said in text
     assert len([line for line in text.splitlines() if line.strip().startswith(STATIONS)]) == 9
 
@@ -80,7 +93,9 @@ def test_refused_picks_are_in_the_residuals_with_their_reason(tmp_path, table):
     lines[2][4] = lines[2][4][:17] + "59.5Z"  # an error of the minute's end
     far_lat, far_lon, _ = destination(SOURCE[0], SOURCE[1], 110.0, 45.0)
     time = ORIGIN + float(table.lookup(SOURCE[2], 110.0)[0])
-    lines.append(["1", "FAR", f"{far_lat:.6f}", f"{far_lon:.6f}", f"{np.datetime64(round(1e6 * time), 'us')}Z", "P", "0.1"])
+    lines.append(
+        ["1", "FAR", f"{far_lat:.6f}", f"{far_lon:.6f}", f"{np.datetime64(round(1e6 * time), 'us')}Z", "P", "0.1"]
+    )
     (found,) = locate(read_picks(write(tmp_path, lines)), table=table)
     reasons = dict(zip(found.residuals["station"], found.residuals["reason"]))
     assert reasons["CCC"].startswith("outlier: ") and reasons["FAR"].startswith("refused as P: the direct P ends at 9")
@@ -118,24 +133,29 @@ def altered(picks, name, value, rows=(2,)):
     return picks
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [
-    ("p_time", np.nan, r"row 4 \(event 1, station CCC\): p_time = nan is not seconds since 1970"),
-    ("p_time", "now", "p_time must be numbers .*, its column has object"),
-    ("lat", 90.5, r"row 4 .*: lat = 90.5 is not degrees in -90\.\.90"),
-    ("lon", np.inf, "row 4 .*: lon = inf"),
-    ("elev_m", -np.inf, "row 4 .*: elev_m = -inf"),
-    ("sigma_s", 0.0, "row 4 .*: sigma_s = 0 is not positive"),
-    ("baz", np.inf, "row 4 .*: baz = inf"),
-    ("sigma_baz", -5.0, "row 4 .*: sigma_baz = -5"),
-    ("event", None, "row 4: event is missing"),
-    ("flag", None, "row 4: flag is missing; a pick that is used has the flag ''"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("p_time", np.nan, r"row 4 \(event 1, station CCC\): p_time = nan is not seconds since 1970"),
+        ("p_time", "now", "p_time must be numbers .*, its column has object"),
+        ("lat", 90.5, r"row 4 .*: lat = 90.5 is not degrees in -90\.\.90"),
+        ("lon", np.inf, "row 4 .*: lon = inf"),
+        ("elev_m", -np.inf, "row 4 .*: elev_m = -inf"),
+        ("sigma_s", 0.0, "row 4 .*: sigma_s = 0 is not positive"),
+        ("baz", np.inf, "row 4 .*: baz = inf"),
+        ("sigma_baz", -5.0, "row 4 .*: sigma_baz = -5"),
+        ("event", None, "row 4: event is missing"),
+        ("flag", None, "row 4: flag is missing; a pick that is used has the flag ''"),
+    ],
+)
 def test_a_bad_value_of_a_frame_is_named_with_its_row(tmp_path, table, name, value, said):
     picks = read_picks(write(tmp_path, rows(table)))
     with pytest.raises(ValueError, match=said):
         locate(altered(picks, name, value), table=table)
     if isinstance(value, float):  # what is not used need not be right
-        assert locate(altered(altered(picks, name, value), "flag", "noisy"), table=table)[0].residuals["used"].sum() == 7
+        assert (
+            locate(altered(altered(picks, name, value), "flag", "noisy"), table=table)[0].residuals["used"].sum() == 7
+        )
 
 
 def test_dates_are_not_taken_for_seconds(tmp_path, table):
@@ -171,7 +191,9 @@ def test_the_command_prints_and_draws(tmp_path, table, capsys):
     assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize(("old", "new", "said"), [("Z", "", "no time zone"), (",P,", ",P,x", "sigma_s = 'x0.1' is not a number")])
+@pytest.mark.parametrize(
+    ("old", "new", "said"), [("Z", "", "no time zone"), (",P,", ",P,x", "sigma_s = 'x0.1' is not a number")]
+)
 def test_the_command_names_the_row_of_a_bad_file(tmp_path, table, capsys, old, new, said):
     path = write(tmp_path, rows(table))
     lines = path.read_text().splitlines()
@@ -189,20 +211,25 @@ def test_the_command_without_a_location(tmp_path, table, capsys):
 
 def test_the_command_with_a_fixed_depth_and_a_station_list(tmp_path, table, capsys):
     lines = rows(table)
-    (tmp_path / "list.csv").write_text("sta,lat,lon,elev_m\n" + "".join(f"{line[1]},{line[2]},{line[3]},0\n" for line in lines))
+    (tmp_path / "list.csv").write_text(
+        "sta,lat,lon,elev_m\n" + "".join(f"{line[1]},{line[2]},{line[3]},0\n" for line in lines)
+    )
     path = write(tmp_path, [[line[0], line[1], "", "", *line[4:]] for line in lines])
     assert main([str(path), "--stations", str(tmp_path / "list.csv"), "--depth", "40"]) == 0
     assert "depth        40.0 km (fixed)\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    (["--map", "map.xyz"], "the name must end in one of .*png"),
-    (["--map", "none/map.png"], "there is no folder none"),
-    (["--map", "."], "the name must end in"),
-    (["--method", "implicit", "--depth", "10"], "belong to --method geiger"),
-    (["--method", "eikonet", "--sigma", "1"], "belong to --method geiger"),
-    (["--method", "eikonet", "--model-error", "1"], "belong to --method geiger"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--map", "map.xyz"], "the name must end in one of .*png"),
+        (["--map", "none/map.png"], "there is no folder none"),
+        (["--map", "."], "the name must end in"),
+        (["--method", "implicit", "--depth", "10"], "belong to --method geiger"),
+        (["--method", "eikonet", "--sigma", "1"], "belong to --method geiger"),
+        (["--method", "eikonet", "--model-error", "1"], "belong to --method geiger"),
+    ],
+)
 def test_options_that_cannot_be_followed_are_refused(tmp_path, table, capsys, monkeypatch, options, said):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as error:
@@ -242,13 +269,19 @@ def test_the_figure_shows_every_station_and_the_ellipse(tmp_path, table):
     left, right = location_figure(found).axes
     used, refused, star = (c.get_offsets() for c in left.collections)
     assert len(used) == 7 and len(refused) == 1 and len(star) == 1
-    assert [text.get_text() for text in left.get_legend().get_texts()] == ["7 stations used", "1 station left out", "epicentre"]
+    assert [text.get_text() for text in left.get_legend().get_texts()] == [
+        "7 stations used",
+        "1 station left out",
+        "epicentre",
+    ]
     # Azimuthal: distance and direction from the epicentre are those of the picks.
     kept = found.residuals[found.residuals["used"]]
     np.testing.assert_allclose(np.hypot(*used.T), kept["dist_deg"])
     np.testing.assert_allclose(np.degrees(np.arctan2(used[:, 0], used[:, 1])) % 360, kept["azimuth"], atol=1e-6)
     (patch, _) = [p for p in right.patches if isinstance(p, Ellipse)]
-    assert (patch.width / 2, patch.height / 2) == pytest.approx((found.ellipse.semi_major_km, found.ellipse.semi_minor_km))
+    assert (patch.width / 2, patch.height / 2) == pytest.approx(
+        (found.ellipse.semi_major_km, found.ellipse.semi_minor_km)
+    )
     assert (90 - patch.angle) % 180 == pytest.approx(found.ellipse.azimuth % 180)
 
 
@@ -272,7 +305,12 @@ def registry():
 def covered(found, lat, lon):
     dist, azimuth, _ = distance_azimuths(geocentric_latitude(found.lat), found.lon, geocentric_latitude(lat), lon)
     a = math.radians(azimuth - found.ellipse.azimuth)
-    return math.hypot(KM * dist * math.cos(a) / found.ellipse.semi_major_km, KM * dist * math.sin(a) / found.ellipse.semi_minor_km) <= 1
+    return (
+        math.hypot(
+            KM * dist * math.cos(a) / found.ellipse.semi_major_km, KM * dist * math.sin(a) / found.ellipse.semi_minor_km
+        )
+        <= 1
+    )
 
 
 def test_the_pde_event(registry, table):
@@ -294,7 +332,21 @@ def test_the_ground_truth_event_of_1967(registry, table):
 
 def test_a_frame_of_ones_own(table):
     lat, lon, _ = destination(10.0, 20.0, DIST, AZIMUTH)
-    frame = pd.DataFrame({"event": "x", "station": STATIONS, "lat": lat, "lon": lon, "elev_m": 0.0, "p_time": table.lookup(5.0, DIST)[0], "phase": "P",
-                          "sigma_s": np.nan, "baz": np.nan, "sigma_baz": np.nan, "row": range(8), "flag": ""})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "event": "x",
+            "station": STATIONS,
+            "lat": lat,
+            "lon": lon,
+            "elev_m": 0.0,
+            "p_time": table.lookup(5.0, DIST)[0],
+            "phase": "P",
+            "sigma_s": np.nan,
+            "baz": np.nan,
+            "sigma_baz": np.nan,
+            "row": range(8),
+            "flag": "",
+        }
+    )
     (found,) = locate(frame, table=table)
     assert found.located and abs(found.origin_time) < 5

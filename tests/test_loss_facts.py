@@ -30,7 +30,9 @@ def test_losses_of_a_model_by_hand():
     assert found["nominal"] == pytest.approx(np.log1p(np.exp(-1.0)))
     for name in ("s", "interval"):
         assert found[f"{name}_exact"] == pytest.approx(np.log1p(np.exp(-0.8)), rel=1e-6)
-        assert found[f"{name}_box"] == pytest.approx(found["nominal"] + 0.2, rel=1e-6)  # both outputs up, the label's down
+        assert found[f"{name}_box"] == pytest.approx(
+            found["nominal"] + 0.2, rel=1e-6
+        )  # both outputs up, the label's down
         assert found[f"{name}_ratio"] > 1
 
 
@@ -38,7 +40,9 @@ def test_figures_hold_a_line_an_objective():
     import matplotlib.pyplot as plt
 
     one = {"clean": 0.9, "attacked": [0.8], "certified": [0.5]}
-    figure = accuracy_against_radius([0.1], {"plain": [one, one | {"clean": 0.7}], "interval": [one]}, {"plain": "p", "interval": "i"}, "t")
+    figure = accuracy_against_radius(
+        [0.1], {"plain": [one, one | {"clean": 0.7}], "interval": [one]}, {"plain": "p", "interval": "i"}, "t"
+    )
     lines = figure.axes[0].lines
     assert len(lines) == 4 and [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["p", "i"]
     np.testing.assert_allclose(lines[0].get_ydata(), [80, 80])

@@ -48,7 +48,9 @@ def test_one_hot_cross_entropy_is_exact(seed, q):
 def test_soft_target_cross_entropy_is_exact(seed, q, concentration):
     rng, y0, sigma = sample(seed, q)
     y = rng.dirichlet(np.full(q, concentration), len(y0))
-    np.testing.assert_allclose(worst_case_loss(y0, sigma, y), over_corners(y0, sigma, y, "cross_entropy"), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        worst_case_loss(y0, sigma, y), over_corners(y0, sigma, y, "cross_entropy"), rtol=1e-11, atol=1e-11
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -56,7 +58,9 @@ def test_soft_target_cross_entropy_is_exact(seed, q, concentration):
 def test_squared_loss_is_exact(seed, q):
     rng, y0, sigma = sample(seed, q)
     y = rng.normal(0, 3, y0.shape)
-    np.testing.assert_allclose(worst_case_loss(y0, sigma, y, "squared"), over_corners(y0, sigma, y, "squared"), rtol=1e-12)
+    np.testing.assert_allclose(
+        worst_case_loss(y0, sigma, y, "squared"), over_corners(y0, sigma, y, "squared"), rtol=1e-12
+    )
     np.testing.assert_allclose(worst_case_loss(y0, 0 * sigma, y, "squared"), ((y0 - y) ** 2).sum(1), rtol=1e-12)
 
 
@@ -88,7 +92,12 @@ def test_chain_of_bounds(seed, q):
     exact, box, norm = (worst_case_loss(y0, sigma, y, bound=b) for b in ("exact", "box", "norm"))
     top = nominal + 2 * rho * np.abs(C).sum(1).max()
     slack = 1e-10
-    assert (nominal <= exact + slack).all() and (exact <= box + slack).all() and (box <= norm + slack).all() and (norm <= top + slack).all()
+    assert (
+        (nominal <= exact + slack).all()
+        and (exact <= box + slack).all()
+        and (box <= norm + slack).all()
+        and (norm <= top + slack).all()
+    )
     np.testing.assert_allclose(box, logsumexp(y0 + sigma, axis=1) - y0[range(4), y] + sigma[y], rtol=1e-12)
 
 

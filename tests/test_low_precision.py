@@ -1,4 +1,5 @@
-"""Correlations in low precision: every bound holds, and the largest is that of double precision, whatever the screen says."""
+"""Correlations in low precision: every bound holds, and the largest is that of double precision, whatever the screen
+says."""
 
 import numpy as np
 import pytest
@@ -7,14 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.sim.column_store import Columns
-from implicit_models.sim.low_precision import Rounded, correlations, fast_dtype, gamma, host_bounds, in_single, largest, leads, rounded_columns
+from implicit_models.sim.low_precision import (
+    Rounded,
+    correlations,
+    fast_dtype,
+    gamma,
+    host_bounds,
+    in_single,
+    largest,
+    leads,
+    rounded_columns,
+)
 from implicit_models.sim.working_columns import DeviceColumns, HostColumns
 
 DTYPES = [torch.float32, torch.bfloat16]
-MAKERS = {
-    "host": lambda columns: HostColumns(columns.X.numpy(), Rounded.of(*columns[1:4])),
-    "device": DeviceColumns,
-}
+MAKERS = {"host": lambda columns: HostColumns(columns.X.numpy(), Rounded.of(*columns[1:4])), "device": DeviceColumns}
 
 
 @settings(deadline=None, max_examples=60)
@@ -39,7 +47,10 @@ def test_the_largest_bounds_of_rows(seed, d, data):
 def test_every_product_is_within_its_bound(dtype, seed, m, exponent, mean):
     """Also of columns whose length no single precision number holds, and of sums without cancellation."""
     rng = np.random.default_rng(seed)
-    X, r = (rng.standard_normal((5, m)) + mean) * 10.0 ** np.array([0, 100, -100, exponent, 0])[:, None], rng.standard_normal((3, m)) + mean
+    X, r = (
+        (rng.standard_normal((5, m)) + mean) * 10.0 ** np.array([0, 100, -100, exponent, 0])[:, None],
+        rng.standard_normal((3, m)) + mean,
+    )
     X[4], r[2] = 0.0, 0.0
     rounded = Rounded.of(*rounded_columns(torch.from_numpy(X), dtype))
     assert rounded.norm[4] == 0 and not rounded.values[4].any() and rounded.values.dtype == dtype
@@ -64,7 +75,7 @@ def test_half_precision_is_for_machines_and_problems_that_gain(monkeypatch):
     assert fast_dtype(100) == torch.float32 and fast_dtype(2**30, "cuda") == torch.bfloat16
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
     assert fast_dtype(2**30) == torch.bfloat16
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {}, raising=False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict, raising=False)
     assert fast_dtype(2**30) == torch.float32
     monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert fast_dtype(2**30) == torch.float32
@@ -74,7 +85,8 @@ def test_half_precision_is_for_machines_and_problems_that_gain(monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", ["usual", "level", "copies", "wide bounds"])
 def test_the_maximum_is_that_of_double_precision(make, dtype, case):
-    """Where low precision does not tell the columns apart too: nearly equal ones, more copies than places, bounds that exclude nothing."""
+    """Where low precision does not tell the columns apart too: nearly equal ones, more copies than places, bounds that
+    exclude nothing."""
     rng = np.random.default_rng(4)
     X, z = rng.standard_normal((900, 64)), rng.standard_normal((6, 64))
     if case == "level":
@@ -109,7 +121,7 @@ def test_a_product_above_its_bound_is_noticed():
 
 def test_settings_of_the_products_are_as_they_were(monkeypatch):
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    seen = lambda: (matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32)  # noqa: E731
+    seen = lambda: (matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32)
     monkeypatch.setattr(cudnn, "allow_tf32", True)
     before = seen()
     with in_single():

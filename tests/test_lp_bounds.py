@@ -23,7 +23,15 @@ def model(seed=0, n=6, p=4, q=3, activation="relu", radius=0.7, D=True):
     A = rng.normal(size=(n, n))
     A *= radius / np.abs(A).sum(1, keepdims=True)
     D = rng.normal(size=(q, p)) if D else None
-    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), D, activation, b=0.3 * rng.normal(size=n), d=rng.normal(size=q))
+    return from_matrices(
+        A,
+        rng.normal(size=(n, p)),
+        rng.normal(size=(q, n)),
+        D,
+        activation,
+        b=0.3 * rng.normal(size=n),
+        d=rng.normal(size=q),
+    )
 
 
 def scipy_lower(P, c, u0, radius, relaxation, found, i, card=None):
@@ -39,7 +47,7 @@ def scipy_lower(P, c, u0, radius, relaxation, found, i, card=None):
     low, high = np.full(n, -np.inf), np.full(n, np.inf)
     if relaxation == "triangle":
         zl, zh = found.zl[i], found.zh[i]
-        phi = lambda z: np.where(z > 0, z, a * z)  # noqa: E731
+        phi = lambda z: np.where(z > 0, z, a * z)
         low, high = phi(zl), phi(zh)
         ub += [Z, -Z]
         rhs += [zh - P.b, P.b - zl]
@@ -67,14 +75,28 @@ def scipy_lower(P, c, u0, radius, relaxation, found, i, card=None):
         bounds_ += [(0, 1)] * p
         cost = np.r_[cost, np.zeros(p)]
     eq = np.vstack(eq) if eq and len(eq[0]) else None
-    r = linprog(cost, A_ub=ub, b_ub=rhs, A_eq=eq, b_eq=np.concatenate(erhs) if eq is not None else None, bounds=bounds_, method="highs")
+    r = linprog(
+        cost,
+        A_ub=ub,
+        b_ub=rhs,
+        A_eq=eq,
+        b_eq=np.concatenate(erhs) if eq is not None else None,
+        bounds=bounds_,
+        method="highs",
+    )
     assert r.status == 0, r.message
     return r.fun + c @ P.d
 
 
 @pytest.mark.parametrize(
     "relaxation, activation",
-    [("displayed", "relu"), ("displayed", "leaky_relu(0.2)"), ("theorem7", "relu"), ("triangle", "relu"), ("triangle", "leaky_relu(0.2)")],
+    [
+        ("displayed", "relu"),
+        ("displayed", "leaky_relu(0.2)"),
+        ("theorem7", "relu"),
+        ("triangle", "relu"),
+        ("triangle", "leaky_relu(0.2)"),
+    ],
 )
 @pytest.mark.parametrize("card", [None, 2])
 def test_equal_to_a_plain_programme_by_scipy(relaxation, card, activation):
@@ -117,13 +139,20 @@ def test_the_bidual_is_stricter_where_a_state_stays_positive():
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["relu", "leaky_relu(0.3)", "identity"]), st.sampled_from([None, 1, 3]), st.floats(0, 0.5))
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["relu", "leaky_relu(0.3)", "identity"]),
+    st.sampled_from([None, 1, 3]),
+    st.floats(0, 0.5),
+)
 def test_samples_are_inside_and_the_chain_holds(seed, activation, card, eps):
     P = model(seed, activation=activation)
     rng = np.random.default_rng(seed)
     U = rng.normal(size=(2, P.p))
-    found = {r: bounds(P, U, eps=eps, card=card, method="lp", relaxation=r, passes=1 if r == "triangle" else 3)
-             for r in RELAXATIONS}  # fmt: skip
+    found = {
+        r: bounds(P, U, eps=eps, card=card, method="lp", relaxation=r, passes=1 if r == "triangle" else 3)
+        for r in RELAXATIONS
+    }
     box, interval, dual = (bounds(P, U, eps=eps, card=card, method=m) for m in ("box", "interval", "dual"))
     moves = rng.choice([-1, 0, 0.3, 1], size=(200, *U.shape)) * eps
     if card is not None:
@@ -137,7 +166,9 @@ def test_samples_are_inside_and_the_chain_holds(seed, activation, card, eps):
     for r in ("displayed", "theorem7"):
         assert (found[r].lb >= box.lb - 1e-12).all() and (found[r].ub <= box.ub + 1e-12).all()
     assert (found["triangle"].lb >= interval.lb - 1e-12).all() and (found["triangle"].ub <= interval.ub + 1e-12).all()
-    if card is None and activation != "identity":  # the same pre-activations after one pass: dual ascent ends at the programme's optimum
+    if (
+        card is None and activation != "identity"
+    ):  # the same pre-activations after one pass: dual ascent ends at the programme's optimum
         tight = bounds(P, U, eps=eps, method="dual", passes=1)
         assert np.nanmax((found["triangle"].ub - tight.ub) / (interval.ub - interval.lb + 1e-9)) < 1e-3
     assert (dual.lb >= interval.lb - 1e-12).all()
@@ -232,7 +263,8 @@ def test_without_highspy_the_extra_is_named(monkeypatch):
 
 def test_a_solve_prints_nothing():
     code = (
-        "import numpy as np; from implicit_models.robustness import bounds; from implicit_models.robustness.problem import from_matrices;"
-        "bounds(from_matrices([[0.5]], [[1.0]], [[1.0]]), np.ones((1, 1)), eps=0.1, method='lp'); print('done')"
+        "import numpy as np; from implicit_models.robustness import bounds; from implicit_models.robustness.problem"
+        " import from_matrices;bounds(from_matrices([[0.5]], [[1.0]], [[1.0]]), np.ones((1, 1)), eps=0.1, method='lp');"
+        " print('done')"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "done\n"

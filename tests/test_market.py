@@ -1,4 +1,5 @@
-"""The synthetic market: landmarks, mean variances, consistency of bars, determinism; and its place on the grid of sessions."""
+"""The synthetic market: landmarks, mean variances, consistency of bars, determinism; and its place on the grid of
+sessions."""
 
 import numpy as np
 import pytest
@@ -59,7 +60,9 @@ def test_variance_of_minute_returns_is_the_regime_s():
         close = np.log(bars.table("close"))
         inside = np.nansum(np.diff(close, axis=1) ** 2, axis=1)
         realised.append(inside.mean() + np.mean((close[:, 0] - np.log(bars.table("open")[:, 0])) ** 2))
-    assert np.mean(realised) == pytest.approx(daily**2, rel=4 * np.std(realised) / np.mean(realised) / np.sqrt(24) + 0.03)
+    assert np.mean(realised) == pytest.approx(
+        daily**2, rel=4 * np.std(realised) / np.mean(realised) / np.sqrt(24) + 0.03
+    )
 
 
 def test_same_seed_same_bars_and_another_seed_another_path():
@@ -80,7 +83,11 @@ def test_volatility_jumps_in_2021(market):
 @pytest.mark.parametrize("minutes", [210, 390])
 def test_profiles_are_normalised_and_u_shaped(profile, power, minutes):
     values = profile(minutes)
-    assert np.mean(values**power) == pytest.approx(1) and values[0] > 2 * values[minutes // 2] and values[-1] > values[minutes // 2]
+    assert (
+        np.mean(values**power) == pytest.approx(1)
+        and values[0] > 2 * values[minutes // 2]
+        and values[-1] > values[minutes // 2]
+    )
 
 
 @settings(max_examples=6, deadline=None)
@@ -91,15 +98,30 @@ def test_autoregression_is_stationary(phi, deviation):
     assert np.corrcoef(x[:-1], x[1:])[0, 1] == pytest.approx(phi, abs=0.02)
 
 
-@pytest.mark.parametrize("first, last, message", [("2021-01-02", "2021-01-03", "no session"), ("2014-01-02", "2014-02-03", "market is that of"),
-                                                  ("2021-12-01", "2022-02-03", "market is that of")])
+@pytest.mark.parametrize(
+    "first, last, message",
+    [
+        ("2021-01-02", "2021-01-03", "no session"),
+        ("2014-01-02", "2014-02-03", "market is that of"),
+        ("2021-12-01", "2022-02-03", "market is that of"),
+    ],
+)
 def test_range_outside_is_named(first, last, message):
     with pytest.raises(ValueError, match=message):
         minute_market(0, first, last)
 
 
-@pytest.mark.parametrize("name, value", [("slow_phi", 1.0), ("degrees", 2.0), ("tick", 0.0), ("white_sd", -0.1), ("trades", 0),
-                                         ("half_spread", float("nan"))])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("slow_phi", 1.0),
+        ("degrees", 2.0),
+        ("tick", 0.0),
+        ("white_sd", -0.1),
+        ("trades", 0),
+        ("half_spread", float("nan")),
+    ],
+)
 def test_parameters_outside_their_domain_are_named(name, value):
     with pytest.raises(ValueError, match=name):
         MarketParameters(**{name: value})

@@ -7,7 +7,16 @@ from torch import nn
 
 from implicit_models.sim.states import states
 from reproduction.baselines.mlp import MLP
-from reproduction.matching_facts import counts, divided, exact_match, joint_difference, norm_ratio, random_agreement, scaling_effect, trivial_fit
+from reproduction.matching_facts import (
+    counts,
+    divided,
+    exact_match,
+    joint_difference,
+    norm_ratio,
+    random_agreement,
+    scaling_effect,
+    trivial_fit,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +46,11 @@ def test_the_division_by_hand():
         network[2].weight[:] = torch.tensor([[1.0, 1.0]])
         network[0].bias[:] = 1.0
     small, factor = divided(network, gamma=1.25)
-    assert factor == 5 and torch.equal(small[0].weight, network[0].weight / 5) and torch.equal(small[0].bias, network[0].bias)
+    assert (
+        factor == 5
+        and torch.equal(small[0].weight, network[0].weight / 5)
+        and torch.equal(small[0].bias, network[0].bias)
+    )
     assert torch.equal(network[2].weight, torch.ones(1, 2, dtype=torch.float64))
 
 

@@ -51,39 +51,65 @@ def test_the_verdict_of_a_stale_run_is_marked(measured, monkeypatch, stale, mark
     assert (text, verdict) == ("not reproduced" + mark, "not reproduced")
 
 
-@pytest.mark.parametrize(("published", "name", "text"), [
-    (0.0159, "", "0.0159"), ("41 %", "", "41 %"), ("x < 5 & y", "", "x < 5 & y"), ([3, 2.5], "", "3, 2.5"),
-    ({"accuracy, %": 91.0, "sparsity, %": 90.1}, "", "accuracy, %: 91; sparsity, %: 90.1"),
-    ({"accuracy, %": 91.0, "sparsity, %": 90.1}, "accuracy", "91 %"), ({"accuracy, %": 91.0}, "accuracy, %", "91 %"),
-    ({"002": 92.1, "004": 75.8}, "004", "75.8"), ({"002": 92.1}, "", "Tsai 2024: 92.1"), ({"001, 003": "n=20"}, "001, 003", "n=20"),
-    ({"acc at 0.004, %": 78.7}, "acc at 0.004", "78.7 %"), ({"cifar": [2.2, 2.0]}, "cifar", "2.2, 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("published", "name", "text"),
+    [
+        (0.0159, "", "0.0159"),
+        ("41 %", "", "41 %"),
+        ("x < 5 & y", "", "x < 5 & y"),
+        ([3, 2.5], "", "3, 2.5"),
+        ({"accuracy, %": 91.0, "sparsity, %": 90.1}, "", "accuracy, %: 91; sparsity, %: 90.1"),
+        ({"accuracy, %": 91.0, "sparsity, %": 90.1}, "accuracy", "91 %"),
+        ({"accuracy, %": 91.0}, "accuracy, %", "91 %"),
+        ({"002": 92.1, "004": 75.8}, "004", "75.8"),
+        ({"002": 92.1}, "", "Tsai 2024: 92.1"),
+        ({"001, 003": "n=20"}, "001, 003", "n=20"),
+        ({"acc at 0.004, %": 78.7}, "acc at 0.004", "78.7 %"),
+        ({"cifar": [2.2, 2.0]}, "cifar", "2.2, 2"),
+    ],
+)
 def test_a_published_number_is_that_of_the_scoreboard(measured, monkeypatch, published, name, text):
     monkeypatch.setattr(measured, "claims", lambda: {"a": {"published": published}})
     assert measured.published_text("a", name) == text
 
 
-@pytest.mark.parametrize(("identifier", "name", "message"), [
-    ("ch5-nothing", "", "no claim 'ch5-nothing'"), ("ch3-t31-cifar-k0p99", "error", "'ch3-t31-cifar-k0p99' publishes no 'error'"),
-    ("ch5-quake-gain-k9", "0", "'ch5-quake-gain-k9' publishes no '0'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("identifier", "name", "message"),
+    [
+        ("ch5-nothing", "", "no claim 'ch5-nothing'"),
+        ("ch3-t31-cifar-k0p99", "error", "'ch3-t31-cifar-k0p99' publishes no 'error'"),
+        ("ch5-quake-gain-k9", "0", "'ch5-quake-gain-k9' publishes no '0'"),
+    ],
+)
 def test_what_is_not_published_is_refused(measured, identifier, name, message):
     with pytest.raises(KeyError, match=message):
         measured.published_text(identifier, name)
 
 
 PAGES = (*sorted((ROOT / "book").glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb")))
-ROLES = {(notebook, key) for page in PAGES for notebook, key in re.findall(r"\{measured\}`([^:`]+):([^`]+)`", page.read_text())}
+ROLES = {
+    (notebook, key)
+    for page in PAGES
+    for notebook, key in re.findall(r"\{measured\}`([^:`]+):([^`]+)`", page.read_text())
+}
 VERDICTS_QUOTED = {identifier for page in PAGES for identifier in re.findall(r"\{verdict\}`([^`]+)`", page.read_text())}
 
-PUBLISHED = {(identifier, name) for page in PAGES for identifier, name in re.findall(r"\{published\}`([^:`]+):?([^`]*)`", page.read_text())}
+PUBLISHED = {
+    (identifier, name)
+    for page in PAGES
+    for identifier, name in re.findall(r"\{published\}`([^:`]+):?([^`]*)`", page.read_text())
+}
 
 
 @pytest.mark.parametrize(("notebook", "key"), sorted(ROLES))
 def test_a_quoted_key_is_held_by_the_committed_run(measured, notebook, key):
     content = load(RESULTS / f"{notebook}.json")
     found = measured.quoted(notebook, key).removesuffix(" (stale)")
-    assert found == ("no committed run yet" if content is None else f"{summary(content['values'][key])} {content['units'].get(key, '')}".strip())
+    assert found == (
+        "no committed run yet"
+        if content is None
+        else f"{summary(content['values'][key])} {content['units'].get(key, '')}".strip()
+    )
 
 
 @pytest.mark.parametrize("identifier", sorted(VERDICTS_QUOTED))
@@ -97,17 +123,22 @@ def test_a_quoted_claim_publishes_the_value(measured, identifier, name):
 
 
 def test_pages_quote_runs_verdicts_and_claims():
-    assert len(ROLES) > 40 and len(VERDICTS_QUOTED) > 5 and len(PUBLISHED) > 10  # the patterns above find what the pages hold
+    assert (
+        len(ROLES) > 40 and len(VERDICTS_QUOTED) > 5 and len(PUBLISHED) > 10
+    )  # the patterns above find what the pages hold
 
 
 def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
     from sphinx.application import Sphinx
 
-    (tmp_path / "conf.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT / 'book' / '_ext')!r})\nextensions = ['myst_parser', 'measured']\n")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'book' / '_ext')!r})\nextensions = ['myst_parser', 'measured']\n"
+    )
     (tmp_path / "index.md").write_text(
-        "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\n"
-        "Published are **{published}`ch5-quake-gain-k9`**, {published}`ch3-t31-cifar-k0p99:accuracy` and {published}`ms-elim-fashion-50`.\n\n"
-        "```{drawn} reproduction.figures:identity_figure ch5_identity\n:alt: two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
+        "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\nPublished"
+        " are **{published}`ch5-quake-gain-k9`**, {published}`ch3-t31-cifar-k0p99:accuracy` and"
+        " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.figures:identity_figure ch5_identity\n:alt: two"
+        " panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
     )
     (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")
     warnings = (tmp_path / "warnings.txt").open("w+")
@@ -117,18 +148,29 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
     assert not warnings.read()
     page = (tmp_path / "out" / "index.html").read_text()
     assert '<span class="measured">200' in page and 'href="scoreboard.html#ch5-identity-x10-at-45"' in page
-    assert 'scoreboard.html#ch5-quake-gain-k9">0.0159</a></strong>' in page and 'scoreboard.html#ch3-t31-cifar-k0p99">91 %</a>' in page
+    assert (
+        'scoreboard.html#ch5-quake-gain-k9">0.0159</a></strong>' in page
+        and 'scoreboard.html#ch3-t31-cifar-k0p99">91 %</a>' in page
+    )
     assert '<a class="published reference external" href="scoreboard.html#ms-elim-fashion-50">&lt; 1 %</a>' in page
-    assert 'alt="two panels of errors"' in page and "<em>width</em>" in page and list((tmp_path / "out" / "_images").glob("ch5_identity_*.png"))
+    assert (
+        'alt="two panels of errors"' in page
+        and "<em>width</em>" in page
+        and list((tmp_path / "out" / "_images").glob("ch5_identity_*.png"))
+    )
 
 
 @pytest.mark.parametrize("role", ["ch5-nothing", "ch3-t31-cifar-k0p99:error"])
 def test_a_page_that_quotes_what_is_not_published_is_warned_of(tmp_path, role):
     from sphinx.application import Sphinx
 
-    (tmp_path / "conf.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT / 'book' / '_ext')!r})\nextensions = ['myst_parser', 'measured']\n")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'book' / '_ext')!r})\nextensions = ['myst_parser', 'measured']\n"
+    )
     (tmp_path / "index.md").write_text(f"# Page\n\nThe number is {{published}}`{role}`.\n")
     with (tmp_path / "warnings.txt").open("w+") as warnings:
-        Sphinx(tmp_path, tmp_path, tmp_path / "out", tmp_path / "doctrees", "html", status=None, warning=warnings).build()
+        Sphinx(
+            tmp_path, tmp_path, tmp_path / "out", tmp_path / "doctrees", "html", status=None, warning=warnings
+        ).build()
         warnings.seek(0)
         assert "published: " in (text := warnings.read()) and role.partition(":")[0] in text

@@ -20,7 +20,9 @@ def bars():
 def without(bars, absent):
     keep = np.ones(len(bars), bool)
     keep[absent] = False
-    columns = {f.name: getattr(bars, f.name)[keep] for f in dataclasses.fields(bars) if f.name not in ("calendar", "meta")}
+    columns = {
+        f.name: getattr(bars, f.name)[keep] for f in dataclasses.fields(bars) if f.name not in ("calendar", "meta")
+    }
     return dataclasses.replace(bars, **columns)
 
 
@@ -29,8 +31,11 @@ def without(bars, absent):
 def test_windows_are_those_of_brute_force(absent, length, stride):
     bars = without(minute_market(1, "2019-07-01", "2019-07-05"), sorted(absent))
     present = set(zip(bars.day.tolist(), bars.minute.tolist()))
-    expected = [k for k, (d, m) in enumerate(zip(bars.day.tolist(), bars.minute.tolist()))
-                if m % stride == 0 and all((d, m + j) in present for j in range(length))]
+    expected = [
+        k
+        for k, (d, m) in enumerate(zip(bars.day.tolist(), bars.minute.tolist()))
+        if m % stride == 0 and all((d, m + j) in present for j in range(length))
+    ]
     assert bars.windows(length, stride).tolist() == expected
 
 
@@ -56,11 +61,15 @@ def test_table_has_nan_where_there_is_no_bar(bars):
     assert np.isfinite(table).sum() == 1380 - 2
 
 
-@pytest.mark.parametrize("arguments, error, message", [
-    ((70.0,), TypeError, "length must be an integer, got 70.0"),
-    ((70, 2.5), TypeError, "stride must be an integer, got 2.5"),
-    ((0,), ValueError, "length must be at least 1, got 0"), ((70, 0), ValueError, "stride must be at least 1, got 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ((70.0,), TypeError, "length must be an integer, got 70.0"),
+        ((70, 2.5), TypeError, "stride must be an integer, got 2.5"),
+        ((0,), ValueError, "length must be at least 1, got 0"),
+        ((70, 0), ValueError, "stride must be at least 1, got 0"),
+    ],
+)
 def test_bad_windows_are_named(bars, arguments, error, message):
     with pytest.raises(error, match=message):
         bars.windows(*arguments)
@@ -79,5 +88,7 @@ def test_bad_grids_are_named(bars):
 
 def test_no_bars_no_windows():
     empty = np.zeros(0)
-    none = MinuteBars(sessions("2019-07-01", "2019-07-01"), empty.astype(int), empty.astype(int), *(empty,) * 6, empty.astype(bool))
+    none = MinuteBars(
+        sessions("2019-07-01", "2019-07-01"), empty.astype(int), empty.astype(int), *(empty,) * 6, empty.astype(bool)
+    )
     assert none.windows(5).size == 0

@@ -46,21 +46,32 @@ def test_product_constant_is_nearly_reached_and_never_passed():
 def test_printed_convolution_and_pooling():
     np.testing.assert_array_equal(facts.convolution_matrix(), facts.printed_convolution())
     found = facts.pooling_facts(2, 0)
-    assert found["maxima_error"] == found["selector_error"] == found["violations"] == found["blocks_left"] == 0 and found["lipschitz"] == 1
-    assert facts.PRINTED_MAXIMA == tuple(tuple(np.array(facts.PRINTED_IMAGE).reshape(2, 2, 2, 2).max(axis=(1, 3))[i]) for i in range(2))
+    assert (
+        found["maxima_error"] == found["selector_error"] == found["violations"] == found["blocks_left"] == 0
+        and found["lipschitz"] == 1
+    )
+    assert facts.PRINTED_MAXIMA == tuple(
+        tuple(np.array(facts.PRINTED_IMAGE).reshape(2, 2, 2, 2).max(axis=(1, 3))[i]) for i in range(2)
+    )
 
 
 def test_counts_of_parameters():
     """784-64-32-16-10: 112 states."""
     found = facts.parameter_counts((784, 64, 32, 16, 10))
-    assert found == {"implicit": 112 * 112 + 112 * 784 + 10 * 112 + 10 * 784, "network": 784 * 64 + 64 * 32 + 32 * 16 + 160, "states": 112}
+    assert found == {
+        "implicit": 112 * 112 + 112 * 784 + 10 * 112 + 10 * 784,
+        "network": 784 * 64 + 64 * 32 + 32 * 16 + 160,
+        "states": 112,
+    }
 
 
 def test_structure_of_a_residual_network():
     A, sizes, found = facts.network_structure(8, 0)
     assert sizes == [256] * 6 + [512] * 6 + [1024] * 7 and A.shape == (11_776, 11_776)
     taps = 22**2 * 16 * 16 * 6 + 11**2 * 512 + 5 * 10**2 * 1024 + 5**2 * 2048 + 5 * 4**2 * 4096
-    assert found["entries"] - found["skip_entries"] == taps and found["skip_entries"] == 3 * 1024 + 2.5 * 512 + 2.5 * 256
+    assert (
+        found["entries"] - found["skip_entries"] == taps and found["skip_entries"] == 3 * 1024 + 2.5 * 512 + 2.5 * 256
+    )
     assert found["other_entries"] == found["not_above"] == 0 and found["largest_skips_a_row"] == found["toeplitz"] == 1
     tiles = facts.structure_of(A, 64)
     assert tiles.sum() * (11_776 / 64) ** 2 == pytest.approx(A.nnz) and not np.tril(tiles, -1).any()

@@ -31,7 +31,10 @@ class Small(nn.Module):
 def jacobian_pattern(layers, block, source):
     """(P, positions of the source) whether any channel reads any channel there."""
     torch.manual_seed(0)
-    known = {k: torch.randn(1, *layers.shape_of(k), dtype=torch.float64) for k in {INPUT, *layers.blocks[block].sources, *range(block)}}
+    known = {
+        k: torch.randn(1, *layers.shape_of(k), dtype=torch.float64)
+        for k in {INPUT, *layers.blocks[block].sources, *range(block)}
+    }
     J = torch.autograd.functional.jacobian(lambda x: layers.affine(block, {**known, source: x}), known[source])
     b, shape = layers.blocks[block], layers.shape_of(source)
     out = layers.affine(block, known).shape[1:]
@@ -85,7 +88,15 @@ def test_resnet20_has_the_entries_of_its_convolutions():
 
 
 def test_odd_sizes_and_strides():
-    network = nn.Sequential(nn.Conv1d(1, 2, 3, stride=2), nn.ReLU(), nn.Conv1d(2, 2, 2, padding=1), nn.LeakyReLU(0.1), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(8, 2))
+    network = nn.Sequential(
+        nn.Conv1d(1, 2, 3, stride=2),
+        nn.ReLU(),
+        nn.Conv1d(2, 2, 2, padding=1),
+        nn.LeakyReLU(0.1),
+        nn.AvgPool1d(2),
+        nn.Flatten(),
+        nn.Linear(8, 2),
+    )
     layers = read_layers(network.double().eval(), (1, 15))
     for block in (0, 1):
         for source, index in layers.blocks[block].sources.items():
@@ -102,7 +113,12 @@ def test_odd_sizes_and_strides():
         (nn.Sequential(nn.Linear(3, 2), nn.Softmax(1)).eval(), (3,), TypeError, "softmax, which is not componentwise"),
         (nn.Sequential(nn.Linear(3, 2), nn.GELU()).eval(), (3,), TypeError, r"module '1' \(GELU\)"),
         (nn.Sequential(nn.Linear(3, 2)).eval(), (4, 3), TypeError, r"module '0' \(Linear\): it is not read"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect")).eval(), (1, 5, 5), TypeError, "padding with zeros"),
+        (
+            nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect")).eval(),
+            (1, 5, 5),
+            TypeError,
+            "padding with zeros",
+        ),
         ("network", (3,), TypeError, "torch module, got str"),
     ],
 )
@@ -116,7 +132,11 @@ class Odd(nn.Module):
 
     def __init__(self, between, groups=1):
         super().__init__()
-        self.first, self.second, self.last = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1, groups=groups), nn.Linear(8, 2)
+        self.first, self.second, self.last = (
+            nn.Conv2d(4, 4, 3, padding=1),
+            nn.Conv2d(4, 8, 3, padding=1, groups=groups),
+            nn.Linear(8, 2),
+        )
         self.between = between
 
     def forward(self, x):
@@ -137,7 +157,16 @@ def test_entries_of_grouped_convolutions(groups, residual):
 @pytest.mark.parametrize("groups", [1, 2])
 def test_entries_of_an_activation_behind_flatten(groups):
     torch.manual_seed(3)
-    parts = nn.Conv2d(2, 4, 2), nn.ReLU(), nn.Conv2d(4, 6, 3, padding=1, groups=groups), nn.Flatten(), nn.BatchNorm1d(54), nn.Tanh(), nn.Linear(54, 5), nn.ReLU()
+    parts = (
+        nn.Conv2d(2, 4, 2),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3, padding=1, groups=groups),
+        nn.Flatten(),
+        nn.BatchNorm1d(54),
+        nn.Tanh(),
+        nn.Linear(54, 5),
+        nn.ReLU(),
+    )
     layers = read_layers(nn.Sequential(*parts, nn.Linear(5, 2)).double().eval(), (2, 4, 4))
     for block in (1, 2):
         _, _, J = jacobian_pattern(layers, block, block - 1)
@@ -148,7 +177,11 @@ def test_entries_of_an_activation_behind_flatten(groups):
 class Grouped(nn.Module):
     def __init__(self, groups):
         super().__init__()
-        self.first, self.second, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1, groups=groups), nn.Linear(4, 2)
+        self.first, self.second, self.last = (
+            nn.Conv2d(4, 4, 1),
+            nn.Conv2d(4, 4, 3, padding=1, groups=groups),
+            nn.Linear(4, 2),
+        )
 
     def forward(self, x):
         x = torch.relu(self.first(x))
@@ -201,12 +234,32 @@ class Pair(Changed):
 @pytest.mark.parametrize(
     "network, shape, error, words",
     [
-        (Odd(lambda x: 1.0 / (x + 2.0)), (4, 5, 5), TypeError, "truediv in the forward: a quotient by a value is not affine"),
+        (
+            Odd(lambda x: 1.0 / (x + 2.0)),
+            (4, 5, 5),
+            TypeError,
+            "truediv in the forward: a quotient by a value is not affine",
+        ),
         (Odd(lambda x: F.dropout(x)), (4, 5, 5), ValueError, "dropout with training=True is random"),
         (Odd(nn.BatchNorm2d(4, track_running_stats=False)), (4, 5, 5), ValueError, "no running statistics"),
-        (Odd(lambda x: x.mean(1, keepdim=True) + x), (4, 5, 5), TypeError, r"over all positions, dimensions \(2, 3\), got \(1,\)"),
-        (nn.Sequential(nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Flatten(2)), (4, 5, 5), TypeError, r"module '2' \(Flatten\): .*\(start_dim=2, end_dim=-1\); .*start_dim=1, end_dim=-1"),
-        (Odd(lambda x: torch.flatten(x, 2).view(-1, 4, 5, 5)), (4, 5, 5), TypeError, r"flatten in the forward: .* shape \(4, 25\) of samples of shape \(4, 5, 5\);"),
+        (
+            Odd(lambda x: x.mean(1, keepdim=True) + x),
+            (4, 5, 5),
+            TypeError,
+            r"over all positions, dimensions \(2, 3\), got \(1,\)",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Flatten(2)),
+            (4, 5, 5),
+            TypeError,
+            r"module '2' \(Flatten\): .*\(start_dim=2, end_dim=-1\); .*start_dim=1, end_dim=-1",
+        ),
+        (
+            Odd(lambda x: torch.flatten(x, 2).view(-1, 4, 5, 5)),
+            (4, 5, 5),
+            TypeError,
+            r"flatten in the forward: .* shape \(4, 25\) of samples of shape \(4, 5, 5\);",
+        ),
         (Second(), (3,), TypeError, "a second argument, 'mask'"),
         (Pair(), (3,), TypeError, "must return one tensor"),
         (Aliased(), (3,), ValueError, "differs from its blocks by"),

@@ -67,12 +67,13 @@ def test_count_and_seed():
     before = torch.get_rng_state()
     one, same, other = (NeuralODE(4, 2, 3, seed=seed).state_dict() for seed in (3, 3, 4))
     assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(one[name], same[name]) for name in one) and not torch.equal(one["inner.weight"], other["inner.weight"])
+    assert all(torch.equal(one[name], same[name]) for name in one) and not torch.equal(
+        one["inner.weight"], other["inner.weight"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [({"activation": "gelu"}, "got 'gelu'"), ({"n_steps": 0}, "at least 1, got 0")],
+    ("options", "message"), [({"activation": "gelu"}, "got 'gelu'"), ({"n_steps": 0}, "at least 1, got 0")]
 )
 def test_bad_values_are_named(options, message):
     with pytest.raises(ValueError, match=message):

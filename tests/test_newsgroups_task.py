@@ -75,10 +75,18 @@ def test_features_of_a_sentence_encoder_reach_the_network(monkeypatch):
     def encode(texts):
         return np.array([[len(t), t.count("1"), t.count("2"), t.count("3"), 1, 0] for t in texts], np.float32)
 
-    posts = {part: SimpleNamespace(texts=[f"{part} {k}" for k in range(3_000)], labels=[k % 2 for k in range(3_000)], groups=("a", "b"))
-             for part in ("train", "test")}  # fmt: skip
+    posts = {
+        part: SimpleNamespace(
+            texts=[f"{part} {k}" for k in range(3_000)], labels=[k % 2 for k in range(3_000)], groups=("a", "b")
+        )
+        for part in ("train", "test")
+    }
     monkeypatch.setattr(text, "posts", lambda: (posts, "here"))
-    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=lambda name: SimpleNamespace(encode=encode)))
+    monkeypatch.setitem(
+        sys.modules,
+        "sentence_transformers",
+        SimpleNamespace(SentenceTransformer=lambda name: SimpleNamespace(encode=encode)),
+    )
     data = newsgroups.data("quick", corpus="newsgroups", features="embeddings")
     assert data.u_train.shape == (2_000, 6) and data.meta["features"] == "embeddings"
     network = newsgroups.models(0, "quick", in_features=data.u_train.shape[1], n_classes=2)["network"][0]()

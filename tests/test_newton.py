@@ -76,7 +76,10 @@ def test_adjoint_against_dense_solve(dtype, n, N):
     rng = np.random.default_rng(n)
     d = (rng.random((N, n)) * (rng.random((N, n)) < 0.6)).astype(dtype)
     v, residual, _, status = newton_adjoint(A, d, g)
-    exact = [np.linalg.solve(np.eye(n) - dt[:, None] * A.T.astype(float), dt * gt) for dt, gt in zip(d, g.astype(float), strict=True)]
+    exact = [
+        np.linalg.solve(np.eye(n) - dt[:, None] * A.T.astype(float), dt * gt)
+        for dt, gt in zip(d, g.astype(float), strict=True)
+    ]
     np.testing.assert_allclose(v, exact, atol=1e-4 if dtype == np.float32 else 1e-12)
     assert (status == CONVERGED).all() and (v[d == 0] == 0).all()
     again = np.abs(d * (v @ A.astype(float) + g) - v).max(1) / np.abs(g).max(1)
@@ -154,7 +157,9 @@ def test_other_activations_are_refused():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 30), st.integers(1, 20), st.floats(0.01, 0.99), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99))
+@given(
+    st.integers(1, 30), st.integers(1, 20), st.floats(0.01, 0.99), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 99)
+)
 def test_agrees_with_gauss_seidel(n, N, kappa, slope, seed):
     A, b = random_problem(n, N, np.float64, kappa, seed)
     x, _, _, status = solve(A, b, slope)
@@ -173,5 +178,8 @@ def test_a_matrix_that_is_not_finite_is_refused():
 
 def test_no_samples():
     none = np.zeros((0, 2))
-    for found in (newton(np.eye(2), none, np.zeros(2, np.int8), np.zeros(2), None, 1e-6, True, 10), newton_adjoint(np.eye(2), none, none)):
+    for found in (
+        newton(np.eye(2), none, np.zeros(2, np.int8), np.zeros(2), None, 1e-6, True, 10),
+        newton_adjoint(np.eye(2), none, none),
+    ):
         assert [f.shape for f in found] == [(0, 2), (0,), (0,), (0,)]

@@ -50,12 +50,22 @@ def test_rows_are_those_of_a_general_optimiser(ridge, weight):
 
         def value(x, i=i, on=on):
             p = x[:-1] @ M[on] + x[-1]
-            error = np.where(z[i] > -level[i], p - z[i], weight * (p - z[i]) + (1 - weight) * np.maximum(p + level[i], 0.0))
+            error = np.where(
+                z[i] > -level[i], p - z[i], weight * (p - z[i]) + (1 - weight) * np.maximum(p + level[i], 0.0)
+            )
             slope = np.append(M[on] @ error + ridge * np.diag(G)[on] * x[:-1], error.sum())
             return loss(M, G, z[i], level[i], np.bincount(on, x[:-1], minlength=len(M)), x[-1], ridge, weight), slope
 
-        theirs = minimize(value, np.zeros(len(on) + 1), jac=True, method="L-BFGS-B", options={"maxiter": 20000, "maxfun": 40000, "ftol": 1e-16, "gtol": 1e-10})
-        assert own[i] == pytest.approx(theirs.fun, rel=1e-7, abs=1e-6 * z[i] @ z[i])  # with all samples closed the ridge alone is left, slowly
+        theirs = minimize(
+            value,
+            np.zeros(len(on) + 1),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 20000, "maxfun": 40000, "ftol": 1e-16, "gtol": 1e-10},
+        )
+        assert own[i] == pytest.approx(
+            theirs.fun, rel=1e-7, abs=1e-6 * z[i] @ z[i]
+        )  # with all samples closed the ridge alone is left, slowly
         assert not B[i][A[i] == 0].any()
         assert own[i] == pytest.approx(loss(M, G, z[i], level[i], B[i], bias[i], ridge, weight), rel=1e-10, abs=1e-12)
 
@@ -69,9 +79,16 @@ def test_where_nothing_is_closed_it_is_least_squares():
 
 
 @settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 999), d=st.integers(1, 30), m=st.integers(2, 60), level=st.floats(-3, 3), weight=st.sampled_from([0.0, 0.3, 1.0]))
+@given(
+    seed=st.integers(0, 999),
+    d=st.integers(1, 30),
+    m=st.integers(2, 60),
+    level=st.floats(-3, 3),
+    weight=st.sampled_from([0.0, 0.3, 1.0]),
+)
 def test_it_never_loses_to_least_squares(seed, d, m, level, weight):
-    """Nor is it below the squared error of the activations, whatever the support: empty, dependent or more columns than samples."""
+    """Nor is it below the squared error of the activations, whatever the support: empty, dependent or more columns than
+    samples."""
     M, G, z, _, A = problem(d, m, 4, seed)
     A[0] = 0.0
     M[d // 2], levels, ridge = M[0], np.full(4, level), 1e-3
@@ -93,10 +110,22 @@ def test_a_row_without_a_target_stays_zero():
 
 def network(activation=nn.ReLU):
     torch.manual_seed(0)
-    found = nn.Sequential(
-        nn.Conv2d(2, 6, 3, padding=1), activation(), nn.Conv2d(6, 8, 3, padding=1), activation(), nn.Conv2d(8, 8, 3, stride=2, padding=1), activation(),
-        nn.Flatten(), nn.Linear(72, 10), activation(), nn.Linear(10, 4),
-    ).double().eval()  # fmt: skip
+    found = (
+        nn.Sequential(
+            nn.Conv2d(2, 6, 3, padding=1),
+            activation(),
+            nn.Conv2d(6, 8, 3, padding=1),
+            activation(),
+            nn.Conv2d(8, 8, 3, stride=2, padding=1),
+            activation(),
+            nn.Flatten(),
+            nn.Linear(72, 10),
+            activation(),
+            nn.Linear(10, 4),
+        )
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         for layer in found:
             if isinstance(layer, (nn.Conv2d, nn.Linear)):
@@ -110,7 +139,8 @@ def images(n, seed=0):
 
 
 def activation_error(model, u):
-    """Mean squared error of each fitted block's activations on the states that the model computes, against those of the network."""
+    """Mean squared error of each fitted block's activations on the states that the model computes, against those of the
+    network."""
     layers, known = model.layers, {INPUT: u}
     own = model.states(u)
     found = {}
@@ -125,13 +155,18 @@ def activation_error(model, u):
 @pytest.mark.parametrize("budget", [keep(0.2), lam(0.1), kappa(0.8)], ids=lambda b: b.kind)
 def test_activations_are_nearer_on_the_samples_of_the_fit(budget):
     u = images(300)
-    one, two = (sparsify(network(), u, budget=budget, states="teacher", refit=refit, head=False, progress=False) for refit in ("one_sided", True))
+    one, two = (
+        sparsify(network(), u, budget=budget, states="teacher", refit=refit, head=False, progress=False)
+        for refit in ("one_sided", True)
+    )
     assert one.report.row_entries == two.report.row_entries  # the same supports
     mine, theirs = activation_error(one, u), activation_error(two, u)
     first = min(mine)
     assert mine[first] < 0.95 * theirs[first]
     assert mine[max(mine)] < theirs[max(mine)]
-    for a, b in zip(one.report.layers, two.report.layers, strict=True):  # of the pre-activations, which least squares fits best
+    for a, b in zip(
+        one.report.layers, two.report.layers, strict=True
+    ):  # of the pre-activations, which least squares fits best
         assert a.fit <= b.fit + 1e-6 and a.gap == b.gap
 
 
@@ -155,16 +190,35 @@ def test_values_backends_and_resumed_runs_agree(tmp_path):
     options = {"states": "teacher", "refit": "one_sided", "head": False, "progress": False}
     sweep = sparsify(network(), u, budget=keep(0.1, 0.4), backend="serial", **options)
     alone = sparsify(network(), u, budget=keep(0.4), backend="serial", **options)
-    threads = [sparsify(network(), u, budget=keep(0.4), backend="threads", workers=2, resume=tmp_path, **options) for _ in range(2)]
+    threads = [
+        sparsify(network(), u, budget=keep(0.4), backend="threads", workers=2, resume=tmp_path, **options)
+        for _ in range(2)
+    ]
     for other in (sweep[1], *threads):
         torch.testing.assert_close(other(u), alone(u), rtol=1e-9, atol=1e-9)
-    plain = sparsify(network(), u, budget=keep(0.4), backend="threads", workers=2, resume=tmp_path / "plain", **options | {"refit": True})
+    plain = sparsify(
+        network(),
+        u,
+        budget=keep(0.4),
+        backend="threads",
+        workers=2,
+        resume=tmp_path / "plain",
+        **options | {"refit": True},
+    )
     assert not torch.allclose(plain(u), alone(u))
 
 
 def test_a_folder_of_another_refit_is_refused(tmp_path):
     u = images(60)
-    options = {"budget": keep(0.4), "states": "teacher", "head": False, "progress": False, "backend": "threads", "workers": 2, "resume": tmp_path}
+    options = {
+        "budget": keep(0.4),
+        "states": "teacher",
+        "head": False,
+        "progress": False,
+        "backend": "threads",
+        "workers": 2,
+        "resume": tmp_path,
+    }
     sparsify(network(), u, refit=True, **options)
     with pytest.raises(ValueError, match="another problem"):
         sparsify(network(), u, refit="one_sided", **options)

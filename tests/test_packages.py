@@ -10,9 +10,13 @@ from types import ModuleType
 import pytest
 
 PACKAGES = [
-    "implicit_models", "implicit_models.equilibrium", "implicit_models.sim", "implicit_models.robustness", "implicit_models.seismology",
+    "implicit_models",
+    "implicit_models.equilibrium",
+    "implicit_models.sim",
+    "implicit_models.robustness",
+    "implicit_models.seismology",
     "data_gen",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -36,4 +40,4 @@ def test_every_public_name_resolves(package):
     assert all(getattr(found, name) is not None for name in found.__all__)
     assert not [name for name in found.__all__ if isinstance(getattr(found, name), ModuleType)]
     with pytest.raises(AttributeError, match="no_such_name"):
-        found.no_such_name  # noqa: B018
+        found.no_such_name

@@ -7,9 +7,18 @@ import pytest
 from reproduction import pages
 from reproduction.claims import Verdict
 
-CLAIM = {"id": "a<b", "papers": [{"paper": "001", "where": "Table 1 & 2"}], "kind": "number", "statement": "x < 5 & y", "published": {"x": 1e5},
-         "notebook": "ch5_identity", "measure": {"notebook": "ch5_identity", "key": "k"}, "reproduced_if": "median < 5",
-         "direction_if": "median < 50", "explanation": "because <b>"}
+CLAIM = {
+    "id": "a<b",
+    "papers": [{"paper": "001", "where": "Table 1 & 2"}],
+    "kind": "number",
+    "statement": "x < 5 & y",
+    "published": {"x": 1e5},
+    "notebook": "ch5_identity",
+    "measure": {"notebook": "ch5_identity", "key": "k"},
+    "reproduced_if": "median < 5",
+    "direction_if": "median < 50",
+    "explanation": "because <b>",
+}
 
 
 @pytest.fixture
@@ -31,24 +40,44 @@ def test_verdict_comes_from_the_committed_run_and_the_build_stands_beside(record
     assert "reproduced in direction" in text["measured, full run"] and "15 [10, 20] s" in text["measured, full run"]
     assert "stale" in text["measured, full run"]
     assert "reproduced" in text["this build"] and "1 s" in text["this build"]
-    assert "because &lt;b&gt;" in html and "x &lt; 5 &amp; y" in html and "Table 1 &amp; 2" in html and 'id="a&lt;b"' in html
+    assert (
+        "because &lt;b&gt;" in html
+        and "x &lt; 5 &amp; y" in html
+        and "Table 1 &amp; 2" in html
+        and 'id="a&lt;b"' in html
+    )
     assert '<li><span class="verdict reproduced-in-direction">reproduced in direction</span> 1</li>' in html
 
 
 def test_without_a_run_nothing_is_claimed(recorded):
     html = pages.scoreboard([CLAIM])
-    assert "not measured in this build" in html and '<li><span class="verdict not-yet-measured">not yet measured</span> 1</li>' in html
+    assert (
+        "not measured in this build" in html
+        and '<li><span class="verdict not-yet-measured">not yet measured</span> 1</li>' in html
+    )
 
 
 def test_measured_claims_come_first(recorded):
-    other = {name: value for name, value in CLAIM.items() if name not in ("measure", "reproduced_if", "direction_if", "explanation")}
+    other = {
+        name: value
+        for name, value in CLAIM.items()
+        if name not in ("measure", "reproduced_if", "direction_if", "explanation")
+    }
     html = pages.scoreboard([other | {"id": "first-in-file"}, CLAIM | {"id": "measured"}])
     assert html.index('id="measured"') < html.index('id="first-in-file"')
 
 
 def test_errata_show_their_values(recorded):
-    entry = {"id": "e", "papers": [{"paper": "000", "where": "x"}], "printed": "10 times", "right": "81 times", "evidence": "ratio",
-             "severity": "number", "checked": "numeric", "shown": {"notebook": "ch5_identity", "values": {"ratio": "k"}}}
+    entry = {
+        "id": "e",
+        "papers": [{"paper": "000", "where": "x"}],
+        "printed": "10 times",
+        "right": "81 times",
+        "evidence": "ratio",
+        "severity": "number",
+        "checked": "numeric",
+        "shown": {"notebook": "ch5_identity", "values": {"ratio": "k"}},
+    }
     recorded["ch5_identity"] = (content([81.0]), None, False)
     html = pages.errata([entry])
     assert "ratio: 81 s" in html and 'data-shown="shown"' in html
@@ -80,5 +109,8 @@ def test_verdict_cell_marks_staleness():
 
 
 def test_codes_become_names_and_numbers_stay():
-    assert pages.named("10,000 x 10; 002: 1,000; 000, 003: 5") == "10,000 x 10; Tsai 2024: 1,000; Ganesh 2023, Workshop 2022: 5"
+    assert (
+        pages.named("10,000 x 10; 002: 1,000; 000, 003: 5")
+        == "10,000 x 10; Tsai 2024: 1,000; Ganesh 2023, Workshop 2022: 5"
+    )
     assert pages.named("a < .003 and 0.001 (004 has 1)") == "a &lt; .003 and 0.001 (SIM paper has 1)"

@@ -21,8 +21,16 @@ def test_literals_are_read():
     assert assigned_names(CELL) == {"profile": "quick", "seeds": [0], "shifts": [5, 50], "lr": 0.01, "epochs": None}
 
 
-@pytest.mark.parametrize("cell, part", [("a = 1\nb = a + 1", "derived"), ("import os", "name = literal"), ("a = b = 1", "name = literal"),
-                                        ("a += 1", "name = literal"), ("n = len([1])", "derived")])
+@pytest.mark.parametrize(
+    "cell, part",
+    [
+        ("a = 1\nb = a + 1", "derived"),
+        ("import os", "name = literal"),
+        ("a = b = 1", "name = literal"),
+        ("a += 1", "name = literal"),
+        ("n = len([1])", "derived"),
+    ],
+)
 def test_anything_but_literals_is_refused(cell, part):
     with pytest.raises(ValueError, match=part):
         assigned_names(cell)
@@ -41,8 +49,18 @@ def test_misspelt_name_is_an_error_with_a_suggestion():
         check_parameters(session("# Parameters\nseedz = [7]\n"))
 
 
-@pytest.mark.parametrize("name, value, default", [("seeds", "seven", [0]), ("seeds", 7, [0]), ("lr", [1], 0.1), ("flag", 1, True),
-                                                  ("n", 1.5, 1), ("n", True, 1), ("name", 3, "auto")])
+@pytest.mark.parametrize(
+    "name, value, default",
+    [
+        ("seeds", "seven", [0]),
+        ("seeds", 7, [0]),
+        ("lr", [1], 0.1),
+        ("flag", 1, True),
+        ("n", 1.5, 1),
+        ("n", True, 1),
+        ("name", 3, "auto"),
+    ],
+)
 def test_wrong_type_names_parameter_and_value(name, value, default):
     with pytest.raises(TypeError, match=name):
         coerce(name, value, default)
@@ -59,7 +77,7 @@ def test_unknown_name_lists_the_known_ones():
 
 
 def test_guard_may_run_again_after_other_cells():
-    namespace = session("import math\nx = math.pi", 'seeds = [3]')
+    namespace = session("import math\nx = math.pi", "seeds = [3]")
     assert check_parameters(namespace)["seeds"] == [3]
 
 

@@ -7,10 +7,14 @@ from reproduction import path_lemmas
 
 
 def test_lemma_4_closed_form():
-    # M = I, z = ones in 100 dimensions: a = (1 - lambda) ones, so F_.3(a_.6) - F*_.3 = 100 (.3)^2 / 2 and g differs by 30.
+    # M = I, z = ones in 100 dimensions: a = (1 - lambda) ones, so F_.3(a_.6) - F*_.3 = 100 (.3)^2 / 2 and g differs by
+    # 30.
     found = path_lemmas.lemma_4(0)
     assert found["suboptimality"] == pytest.approx(4.5) and found["corrected"] == pytest.approx(9.0)
-    assert found["printed"] == pytest.approx(10 * 0.3 * 0.7) and found["printed"] < found["suboptimality"] < found["corrected"]
+    assert (
+        found["printed"] == pytest.approx(10 * 0.3 * 0.7)
+        and found["printed"] < found["suboptimality"] < found["corrected"]
+    )
     assert (found["norm_ratio"], found["printed_ratio"]) == (100, 10)
 
 

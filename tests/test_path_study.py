@@ -31,7 +31,9 @@ def test_last_iterates_are_near_the_optimum(rows):
     gaps = path_study.relative_gaps(rows, inside, 0.3)
     assert gaps.max() < 1e-4 and gaps.min() > -1e-12
     # the zero row has the gap kappa ||c||_inf
-    np.testing.assert_allclose(path_study.relative_gaps(rows, 0 * inside, 0.3), 0.3 * np.abs(rows.C).max(axis=1) / (0.5 * rows.zz))
+    np.testing.assert_allclose(
+        path_study.relative_gaps(rows, 0 * inside, 0.3), 0.3 * np.abs(rows.C).max(axis=1) / (0.5 * rows.zz)
+    )
 
 
 def test_cold_and_warm_share_their_iterates(rows):

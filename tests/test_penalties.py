@@ -18,7 +18,10 @@ def model(seed, n=6, p=4, q=3, norm=0.8, dtype=torch.float64, **options):
     A = rng.standard_normal((n, n))
     A *= norm / np.abs(A).sum(1).max()
     D = options.pop("D", rng.standard_normal((q, p)))
-    parts = [None if M is None else torch.tensor(M, dtype=dtype) for M in (A, rng.standard_normal((n, p)), rng.standard_normal((q, n)), D)]
+    parts = [
+        None if M is None else torch.tensor(M, dtype=dtype)
+        for M in (A, rng.standard_normal((n, p)), rng.standard_normal((q, n)), D)
+    ]
     return ImplicitModel.from_matrices(*parts, **options)
 
 
@@ -46,7 +49,9 @@ def test_convexity_along_segments(seed, t):
     with torch.no_grad():
         for own, x, y in zip(mixed.parameters(), first.parameters(), second.parameters(), strict=True):
             own.copy_(t * x + (1 - t) * y)
-    assert float(convex_penalty(mixed)) <= (t * float(convex_penalty(first)) + (1 - t) * float(convex_penalty(second))) * (1 + 1e-12)
+    assert float(convex_penalty(mixed)) <= (
+        t * float(convex_penalty(first)) + (1 - t) * float(convex_penalty(second))
+    ) * (1 + 1e-12)
 
 
 def test_rho_bounds_the_model():

@@ -1,4 +1,5 @@
-"""Perspective penalty against its definition, rows against the conic program, and the two identities that explain the papers' figures."""
+"""Perspective penalty against its definition, rows against the conic program, and the two identities that explain the
+papers' figures."""
 
 import numpy as np
 import pytest
@@ -42,7 +43,9 @@ def value(M, z, a, **weights):
 def test_penalty_is_the_relaxed_cost(alpha, eta):
     t = np.linspace(1e-4, 1, 20_001)
     for x in (0.01, 0.1, 0.4, 1.0, 3.0):
-        assert perspective_penalty(x, alpha=alpha, eta=eta) == pytest.approx((alpha * x * x / t + eta * t).min(), rel=1e-6)
+        assert perspective_penalty(x, alpha=alpha, eta=eta) == pytest.approx(
+            (alpha * x * x / t + eta * t).min(), rel=1e-6
+        )
     assert perspective_penalty(0.0, alpha=alpha, eta=eta) == 0
 
 
@@ -83,7 +86,9 @@ def test_prox_in_ball_by_conic_program():
 def test_rows_of_the_conic_program(alpha, eta, kappa, part):
     M, Z = problem()
     ball = np.arange(25) < 10 if part else None
-    rows = solve_perspective_rows(*normal(M, Z), alpha=alpha, eta=eta, kappa=kappa, ball_mask=ball, rtol=1e-10, atol=1e-13)
+    rows = solve_perspective_rows(
+        *normal(M, Z), alpha=alpha, eta=eta, kappa=kappa, ball_mask=ball, rtol=1e-10, atol=1e-13
+    )
     assert (rows.status == "optimal").all()
     for i in range(3):
         a, best, _ = conic_perspective(M, Z[:, i], alpha=alpha, eta=eta, kappa=kappa, ball_mask=ball)
@@ -105,7 +110,9 @@ def test_some_coefficients_lie_beyond_the_knee():
 
 def test_no_ball():
     M, Z = problem()
-    rows = solve_perspective_rows(*normal(M, Z), alpha=0.5, eta=0.05, kappa=0.1, ball_mask=np.zeros(25, bool), rtol=1e-10)
+    rows = solve_perspective_rows(
+        *normal(M, Z), alpha=0.5, eta=0.05, kappa=0.1, ball_mask=np.zeros(25, bool), rtol=1e-10
+    )
     for i in range(3):
         _, best, _ = conic_perspective(M, Z[:, i], alpha=0.5, eta=0.05, kappa=np.inf)
         assert value(M, Z[:, i], rows.A[i], alpha=0.5, eta=0.05) == pytest.approx(best, rel=1e-8)
@@ -163,9 +170,15 @@ def test_as_printed_it_is_ridge(part):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), m=st.integers(2, 25), d=st.integers(1, 30), alpha=st.sampled_from([0.01, 0.5, 3.0]), knee=st.sampled_from([0.03, 0.3, 1.0]),
-    kappa=st.sampled_from([0.05, 0.5, 3.0]), share=st.floats(0, 1), spoil=st.sampled_from(["none", "duplicate", "zero", "equal", "tiny"]),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    m=st.integers(2, 25),
+    d=st.integers(1, 30),
+    alpha=st.sampled_from([0.01, 0.5, 3.0]),
+    knee=st.sampled_from([0.03, 0.3, 1.0]),
+    kappa=st.sampled_from([0.05, 0.5, 3.0]),
+    share=st.floats(0, 1),
+    spoil=st.sampled_from(["none", "duplicate", "zero", "equal", "tiny"]),
+)
 def test_certificate(seed, m, d, alpha, knee, kappa, share, spoil):
     M, Z = problem(m, d, seed)
     if spoil == "duplicate":
@@ -215,7 +228,9 @@ def test_fallback_is_visible(monkeypatch):
     rows = solve_perspective_rows(*normal(M, Z), kappa=3.0, rtol=1e-8, **weights)
     assert (rows.status == "fista").all() and (rows.n_steps >= 2000).all()
     for i in range(3):
-        assert value(M, Z[:, i], rows.A[i], **weights) == pytest.approx(conic_perspective(M, Z[:, i], kappa=3.0, **weights)[1], rel=1e-7)
+        assert value(M, Z[:, i], rows.A[i], **weights) == pytest.approx(
+            conic_perspective(M, Z[:, i], kappa=3.0, **weights)[1], rel=1e-7
+        )
     monkeypatch.setattr(module, "FISTA_BATCH", 1)
     monkeypatch.setattr(module, "FISTA_BATCHES", 1)
     rows = solve_perspective_rows(*normal(M, Z), kappa=3.0, rtol=1e-8, **weights)
@@ -256,12 +271,21 @@ def test_kappa_per_row_and_float32():
     for i, kappa in enumerate((0.1, 1.0, 2.0)):
         alone = solve_perspective_rows(G, C[i : i + 1], zz[i : i + 1], alpha=0.5, eta=0.05, kappa=kappa)
         assert np.array_equal(rows.A[i], alone.A[0])
-    single = solve_perspective_rows(G.astype(np.float32), C.astype(np.float32), zz.astype(np.float32), alpha=0.5, eta=0.05, kappa=1.0)
+    single = solve_perspective_rows(
+        G.astype(np.float32), C.astype(np.float32), zz.astype(np.float32), alpha=0.5, eta=0.05, kappa=1.0
+    )
     assert single.A.dtype == np.float64 and (single.status == "optimal").all()
 
 
-@pytest.mark.parametrize("bad, message", [({"alpha": 0.0}, "alpha must be a positive number, got 0"), ({"alpha": np.nan}, "alpha must be"),
-                                          ({"eta": -1.0}, "eta must be"), ({"kappa": -1.0}, "kappa")])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"alpha": 0.0}, "alpha must be a positive number, got 0"),
+        ({"alpha": np.nan}, "alpha must be"),
+        ({"eta": -1.0}, "eta must be"),
+        ({"kappa": -1.0}, "kappa"),
+    ],
+)
 def test_bad_input(bad, message):
     with pytest.raises(ValueError, match=message):
         solve_perspective_rows(*normal(*problem()), **({"alpha": 0.5, "eta": 0.05, "kappa": 1.0} | bad))

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from implicit_models.sim.budget_rows import REASONS, Budget, explained_by, kappa, keep, lam, refit, solve_position
 from implicit_models.sim.certificate import certify
 from implicit_models.sim.gram import gram
-from implicit_models.sim.position_grams import gram_of_window, pair_products, plan_pairs, window_columns, window_gram, window_targets
+from implicit_models.sim.position_grams import (
+    gram_of_window,
+    pair_products,
+    plan_pairs,
+    window_columns,
+    window_gram,
+    window_targets,
+)
 from implicit_models.sim.position_rows import solve_block
 from implicit_models.sim.rows import solve_rows
 
@@ -39,7 +46,10 @@ def test_grams_of_windows(seed, n_cells, windows, k):
         columns = window_columns(cells[w], start)
         d = len(columns)
         G, C = np.full((d + 1, d + 1), np.nan), np.full((2, d), np.nan)
-        assert window_gram(products, plan.offset, plan.begin, plan.end, start, cells[w], plan.block[w], plan.column[w], G) == d
+        assert (
+            window_gram(products, plan.offset, plan.begin, plan.end, start, cells[w], plan.block[w], plan.column[w], G)
+            == d
+        )
         np.testing.assert_allclose(G[:d, :d], gram_of_window(F, start, cells[w]), rtol=1e-12, atol=1e-12)
         window_targets(F, start, cells[w], Z, C)
         np.testing.assert_allclose(C, Z @ F[columns].T, rtol=1e-12, atol=1e-12)
@@ -80,7 +90,9 @@ def test_penalties_count_samples():
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.lists(st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=3, unique=True))
+@given(
+    st.integers(0, 10**6), st.lists(st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=3, unique=True)
+)
 def test_a_number_of_columns_is_kept(seed, shares):
     _, _, G, C, zz = problem(seed)
     budget = keep(*shares)
@@ -144,7 +156,16 @@ def test_a_cap_that_is_reached_is_a_status():
     assert (np.count_nonzero(A[:, 1], axis=1) <= 4).all() and (np.count_nonzero(A[:, 1], axis=1) >= 3).all()
 
 
-@pytest.mark.parametrize("make, value, words", [(kappa, 0.0, "positive"), (keep, 1.5, "at most 1"), (lam, -1.0, "non-negative"), (keep, "half", "'half'"), (kappa, True, "True")])
+@pytest.mark.parametrize(
+    "make, value, words",
+    [
+        (kappa, 0.0, "positive"),
+        (keep, 1.5, "at most 1"),
+        (lam, -1.0, "non-negative"),
+        (keep, "half", "'half'"),
+        (kappa, True, "True"),
+    ],
+)
 def test_budgets_are_checked(make, value, words):
     with pytest.raises(ValueError, match=words):
         make(value)
@@ -163,7 +184,18 @@ def block(seed=0, P=5, r=2, m=30):
 @pytest.mark.parametrize("backend, workers", [("serial", None), ("threads", 2), ("processes", 2)])
 def test_a_block_is_its_positions(backend, workers):
     F, start, cells, Z, radius = block()
-    found = solve_block(F, start, cells, Z, radius, Budget("kappa", (0.3, 0.9)), ridge=0.0, **TOLERANCES, backend=backend, workers=workers)
+    found = solve_block(
+        F,
+        start,
+        cells,
+        Z,
+        radius,
+        Budget("kappa", (0.3, 0.9)),
+        ridge=0.0,
+        **TOLERANCES,
+        backend=backend,
+        workers=workers,
+    )
     for w in range(5):
         columns = window_columns(cells[w], start)
         G, C, zz = gram(F[columns].T, Z[w].T)

@@ -65,7 +65,8 @@ def test_bibliography_keys_are_unique_and_cited():
     from reproduction.execute import cell_text, read_notebook
 
     prose = "\n".join(PAGES.values()) + "\n".join(
-        cell_text(cell) for path in NOTEBOOKS.glob("*.ipynb") for cell in read_notebook(path.stem)["cells"])
+        cell_text(cell) for path in NOTEBOOKS.glob("*.ipynb") for cell in read_notebook(path.stem)["cells"]
+    )
     for cited in re.findall(r"\{cite[:a-z]*\}`([^`]+)`", prose):
         for key in cited.split(","):
             assert key.strip() in keys, key

@@ -1,4 +1,5 @@
-"""The compiled recurrence: against a cell called step by step, finite differences and closed forms; then the hard cases."""
+"""The compiled recurrence: against a cell called step by step, finite differences and closed forms; then the hard
+cases."""
 
 from __future__ import annotations
 
@@ -28,9 +29,17 @@ def rnn(p, h, n, *, seed=0, scale=0.6, dtype=torch.float64, **options):
 def step_by_step(model, S, h0=None):
     """The same with one `ImplicitModel` a step: Picard, no compiled call."""
     cell = ImplicitModel.from_matrices(
-        model.A.detach(), model.B.detach(), model.C.detach(), None if model.D is None else model.D.detach(), model.activation,
-        b=model.b if model.b is None else model.b.detach(), d=model.d if model.d is None else model.d.detach(), solver="picard", tol=1e-13, max_iter=3000,
-    )  # fmt: skip
+        model.A.detach(),
+        model.B.detach(),
+        model.C.detach(),
+        None if model.D is None else model.D.detach(),
+        model.activation,
+        b=model.b if model.b is None else model.b.detach(),
+        d=model.d if model.d is None else model.d.detach(),
+        solver="picard",
+        tol=1e-13,
+        max_iter=3000,
+    )
     for name, M in cell.named_parameters():
         M.requires_grad_(True)
     h = S.new_zeros(len(S), model.hidden_size) if h0 is None else h0
@@ -54,7 +63,9 @@ def step_by_step(model, S, h0=None):
 def test_equals_the_cell_step_by_step(activation, options, N):
     model = rnn(3, 5, 9, activation=activation, **options)
     generator = torch.Generator().manual_seed(1)
-    S, h0, w = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((N, 6, 3), (N, 5), (N, 6, 5)))
+    S, h0, w = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((N, 6, 3), (N, 5), (N, 6, 5))
+    )
     S.requires_grad_(), h0.requires_grad_()
     Y, last = model(S, h0)
     assert model.last_solve.solver == "gauss_seidel" and torch.equal(last, Y[:, -1])
@@ -98,7 +109,8 @@ def test_linear_cell_in_closed_form():
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 13), st.integers(1, 7), st.booleans(), st.integers(0, 99))
 def test_any_size_and_any_row_of_a_batch(N, T, n, h, single, seed):
-    """Padding of lanes, rows and columns changes nothing; a sequence alone is the same, bit for bit, as in its batch."""
+    """Padding of lanes, rows and columns changes nothing; a sequence alone is the same, bit for bit, as in its
+    batch."""
     dtype = torch.float32 if single else torch.float64
     model = rnn(2, h, n, seed=seed, dtype=dtype, tol=1e-6 if single else 1e-12, bias=True)
     S = torch.randn(N, T, 2, generator=torch.Generator().manual_seed(seed), dtype=dtype)
@@ -168,7 +180,9 @@ def test_second_derivative_is_refused():
 
 
 @pytest.mark.parametrize(
-    "options", [{"solver": "picard"}, {"backward": "jfb"}, {"activation": [("relu", 3), ("softmax", 3)]}], ids=lambda o: next(iter(o))
+    "options",
+    [{"solver": "picard"}, {"backward": "jfb"}, {"activation": [("relu", 3), ("softmax", 3)]}],
+    ids=lambda o: next(iter(o)),
 )
 def test_what_it_does_not_serve_goes_step_by_step(options, monkeypatch):
     monkeypatch.setattr("implicit_models.recurrent.recurrence", lambda *a: pytest.fail("compiled call"))

@@ -23,7 +23,9 @@ def test_training_finds_the_weighted_median():
     """A constant that minimises mean |c - y| / y is the median of y under weights 1 / y."""
     y = np.array([1.0, 1.0, 2.0, 3.0, 10.0, 50.0], dtype=np.float32)[:, None]
     model = Linear(1, 1, seed=0)
-    train(model, np.ones_like(y), y, recipe=RelativeRecipe(epochs=300, lr=0.05, batch_size=None), seed=0, progress=False)
+    train(
+        model, np.ones_like(y), y, recipe=RelativeRecipe(epochs=300, lr=0.05, batch_size=None), seed=0, progress=False
+    )
     assert model.weight.item() == pytest.approx(least_mape_constant(y[:, 0]), rel=0.02)
 
 

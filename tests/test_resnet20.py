@@ -13,7 +13,8 @@ from reproduction.baselines.resnet20 import Block, ResNet20, published
 
 DATA = os.environ.get("IMPLICIT_DATA")
 needs_data = pytest.mark.skipif(
-    not DATA or not all((Path(DATA) / name).is_file() for name in (SUBSET, WEIGHTS)), reason="IMPLICIT_DATA does not hold CIFAR-10 and its ResNet-20"
+    not DATA or not all((Path(DATA) / name).is_file() for name in (SUBSET, WEIGHTS)),
+    reason="IMPLICIT_DATA does not hold CIFAR-10 and its ResNet-20",
 )
 
 
@@ -51,7 +52,8 @@ def test_published_accuracy_on_the_subset():
 
 @needs_data
 def test_states_and_outputs_of_the_assembled_model():
-    """The first block as matrices, in float64, against the network: the whole takes gigabytes and is done in the notebook."""
+    """The first block as matrices, in float64, against the network: the whole takes gigabytes and is done in the
+    notebook."""
     network = published().double()
     part = torch.nn.Sequential(network.conv1, network.bn1, network.relu, network.layer1[0], torch.nn.Flatten())
     assembly, value, *_ = assemble(part, (3, 32, 32))

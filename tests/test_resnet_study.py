@@ -1,4 +1,5 @@
-"""The study of the trained ResNet-20: counts by hand, scales, penalties and balls against plain solvers, matching by brute force, the cache, the stand-in."""
+"""The study of the trained ResNet-20: counts by hand, scales, penalties and balls against plain solvers, matching by
+brute force, the cache, the stand-in."""
 
 import dataclasses
 
@@ -35,7 +36,9 @@ def test_draws_are_nested_and_disjoint_from_the_held_out(given):
     small, held_out = given.draw(20, 3)
     large, same = given.draw(50, 3)
     assert torch.equal(large[:20], small) and torch.equal(held_out, same) and len(held_out) == resnet_study.HELD_OUT
-    everything = {tuple(image.flatten()[:8].tolist()) for image in given.draw(len(given.images) - resnet_study.HELD_OUT, 3)[0]}
+    everything = {
+        tuple(image.flatten()[:8].tolist()) for image in given.draw(len(given.images) - resnet_study.HELD_OUT, 3)[0]
+    }
     assert not everything & {tuple(image.flatten()[:8].tolist()) for image in held_out}
     assert not torch.equal(given.draw(20, 4)[0], small)
     with pytest.raises(ValueError, match="m must be between 1 and 900, got 901"):
@@ -43,7 +46,8 @@ def test_draws_are_nested_and_disjoint_from_the_held_out(given):
 
 
 def test_counts_of_a_resnet_20(given):
-    """Weights, states and entries by hand: convolutions of 3 x 3 without the taps outside the image, one entry a shortcut."""
+    """Weights, states and entries by hand: convolutions of 3 x 3 without the taps outside the image, one entry a
+    shortcut."""
 
     def entries(size, inside, out, stride=1):
         full, seen = size // stride, 0
@@ -53,7 +57,14 @@ def test_counts_of_a_resnet_20(given):
                 seen += rows * sum(0 <= stride * j + t < size for t in (-1, 0, 1))
         return seen * inside * out
 
-    conv = entries(32, 3, 16) + 6 * entries(32, 16, 16) + entries(32, 16, 32, 2) + 5 * entries(16, 32, 32) + entries(16, 32, 64, 2) + 5 * entries(8, 64, 64)
+    conv = (
+        entries(32, 3, 16)
+        + 6 * entries(32, 16, 16)
+        + entries(32, 16, 32, 2)
+        + 5 * entries(16, 32, 32)
+        + entries(16, 32, 64, 2)
+        + 5 * entries(8, 64, 64)
+    )
     shortcuts = 3 * 16 * 1024 + (16 + 2 * 32) * 256 + (32 + 2 * 64) * 64
     found = resnet_study.counts(given)
     weights = 9 * (3 * 16 + 6 * 16 * 16 + 16 * 32 + 5 * 32 * 32 + 32 * 64 + 5 * 64 * 64)
@@ -89,11 +100,17 @@ def test_matching_is_r2_of_two_runs(given):
         z = layers.affine(block, known)
         if block in model.fitted:
             spread = float(((z - z.mean(0)) ** 2).sum())
-            assert found["forced"][block - 1] == pytest.approx(1 - float(((model.pre_activation(block, known) - z) ** 2).sum()) / spread, abs=1e-4)
-            assert found["own"][block - 1] == pytest.approx(1 - float(((model.pre_activation(block, own) - z) ** 2).sum()) / spread, abs=1e-4)
+            assert found["forced"][block - 1] == pytest.approx(
+                1 - float(((model.pre_activation(block, known) - z) ** 2).sum()) / spread, abs=1e-4
+            )
+            assert found["own"][block - 1] == pytest.approx(
+                1 - float(((model.pre_activation(block, own) - z) ** 2).sum()) / spread, abs=1e-4
+            )
         known[block] = layers.apply(block, z)
     assert found["forced"][0] == pytest.approx(found["own"][0])
-    assert abs(found["own"][-1] - found["forced"][-1]) > 0.01  # which is better is chance: a fit to twenty images of a random network
+    assert (
+        abs(found["own"][-1] - found["forced"][-1]) > 0.01
+    )  # which is better is chance: a fit to twenty images of a random network
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +130,9 @@ def test_penalised_rows_are_the_lasso_and_ridge(problem):
     fit = Lasso(alpha=0.05 * problem.count / len(L), fit_intercept=False, max_iter=100_000, tol=1e-10).fit(L, target)
     assert failed == 0 and A[3, live] == pytest.approx(fit.coef_, abs=1e-4)
     A, _ = kernel_study.penalised_rows(problem, 0.05, "l2")
-    assert A[3, live] == pytest.approx(np.linalg.solve(G + 2 * 0.05 * problem.count * np.eye(len(G)), problem.C[3, live]), abs=1e-5)
+    assert A[3, live] == pytest.approx(
+        np.linalg.solve(G + 2 * 0.05 * problem.count * np.eye(len(G)), problem.C[3, live]), abs=1e-5
+    )
     with pytest.raises(ValueError, match="objective must be"):
         kernel_study.penalised_rows(problem, 0.05, "elastic")
 
@@ -155,7 +174,9 @@ def test_controls(given):
     found = {name: kernel_study.control(given, name, 0.4, m=12, seed=0) for name in kernel_study.CONTROLS}
     convolutions = resnet_study.counts(given)["kernel_weights"] - 432
     shortcuts = 3 * 16 + 16 + 2 * 32 + 32 + 2 * 64
-    kept = sum(round(0.4 * 9 * a * b) for a, b in [(16, 16)] * 6 + [(16, 32)] + [(32, 32)] * 5 + [(32, 64)] + [(64, 64)] * 5)
+    kept = sum(
+        round(0.4 * 9 * a * b) for a, b in [(16, 16)] * 6 + [(16, 32)] + [(32, 32)] * 5 + [(32, 64)] + [(64, 64)] * 5
+    )
     for name in ("magnitude", "magnitude_bias"):
         assert found[name]["numbers"] == kept + shortcuts + 432, name
     assert found["magnitude"]["kernels"] == pytest.approx(100 * (1 - (kept + shortcuts + 432) / (convolutions + 432)))
@@ -173,7 +194,7 @@ def test_one_penalty_cannot_serve_all_layers(given):
 
 def test_stored_measurements_are_read_again_and_keyed(given):
     calls = []
-    compute = lambda: calls.append(1) or {"a": len(calls), "b": float("inf")}  # noqa: E731
+    compute = lambda: calls.append(1) or {"a": len(calls), "b": float("inf")}
     first = resnet_study.stored("t", given, {"x": 1}, compute)
     assert resnet_study.stored("t", given, {"x": 1}, compute) == first == {"a": 1, "b": "inf"}
     assert resnet_study.stored("t", given, {"x": 2}, compute)["a"] == 2
@@ -215,11 +236,19 @@ def test_first_iteration_that_stays():
 def test_plateau_and_readings():
     assert resnet_study.plateau([1, 2, 3, 4], [50, 89.5, 80, 90]) == 4
     assert resnet_study.plateau([1, 2, 3, 4], [89.2, 89.5, 90.9, 90]) == 1
-    points = [{"kernels": 80.0, "accuracy": 60.0}, {"kernels": 20.0, "accuracy": 90.0}, {"kernels": 50.0, "accuracy": 88.0}]
+    points = [
+        {"kernels": 80.0, "accuracy": 60.0},
+        {"kernels": 20.0, "accuracy": 90.0},
+        {"kernels": 50.0, "accuracy": 88.0},
+    ]
     assert resnet_tables.drop_at(points, 91.0, 65.0) == pytest.approx(17.0)
-    assert np.isnan(resnet_tables.drop_at(points, 91.0, 19.4)) and resnet_tables.drop_at(points, 91.0, 19.6) == pytest.approx(1.0)
+    assert np.isnan(resnet_tables.drop_at(points, 91.0, 19.4)) and resnet_tables.drop_at(
+        points, 91.0, 19.6
+    ) == pytest.approx(1.0)
     assert kernel_study.reached(points, 90.0, 2.0) == 50 and kernel_study.reached(points, 95.0, 2.0) == -np.inf
-    assert resnet_tables.monotone([[1, 2], [3, 4]], 1) and not resnet_tables.monotone([[1, 2], [3, 4], [2, 9], [1, 1]], 1)
+    assert resnet_tables.monotone([[1, 2], [3, 4]], 1) and not resnet_tables.monotone(
+        [[1, 2], [3, 4], [2, 9], [1, 1]], 1
+    )
     assert resnet_tables.key_of(0.005) == "0p005" and resnet_tables.published_row(2.0) == {}
     assert resnet_tables.published_row(0.99) == {"accuracy, %": 91.0, "sparsity, %": 90.1}
 
@@ -232,7 +261,12 @@ def test_table_32_is_table_1_shifted():
 def test_figures_draw_what_they_are_given():
     import matplotlib.pyplot as plt
 
-    figure = frontier({"std": [{"rows": [98, 92], "accuracy": [10, 12]}, {"rows": [98, 93], "accuracy": [11, 20]}]}, [("rows", "x", ("std", "theorem"))], network=91, title="t")
+    figure = frontier(
+        {"std": [{"rows": [98, 92], "accuracy": [10, 12]}, {"rows": [98, 93], "accuracy": [11, 20]}]},
+        [("rows", "x", ("std", "theorem"))],
+        network=91,
+        title="t",
+    )
     line = figure.axes[0].lines[0]
     assert line.get_xdata() == pytest.approx([92.5, 98]) and line.get_ydata() == pytest.approx([16, 10.5])
     with pytest.raises(ValueError, match="no style for the curve 'other'"):
@@ -241,6 +275,11 @@ def test_figures_draw_what_they_are_given():
     assert figure.axes[0].lines[1].get_ydata() == pytest.approx([0.5, -1.0])
     figure = against_images({"a": [10, 100]}, {"a": [50, 60]}, {"a": "name"}, network=91, title="t")
     assert figure.axes[0].lines[0].get_label() == "name" and figure.axes[0].lines[0].get_marker() == "o"
-    figure = by_iteration({f"{start}/0.5": {"accuracy": [1, 2], "gap": [3, 4]} for start in ("cold", "warm")}, [0.5], network=91, title="t")
+    figure = by_iteration(
+        {f"{start}/0.5": {"accuracy": [1, 2], "gap": [3, 4]} for start in ("cold", "warm")},
+        [0.5],
+        network=91,
+        title="t",
+    )
     assert [axes.lines[0].get_ydata()[0] for axes in figure.axes] == [1, 3]
     plt.close("all")

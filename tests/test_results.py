@@ -12,7 +12,9 @@ from reproduction.results import Results, load, numbers, plain, save, summary
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(st.floats() | st.integers(-10**9, 10**9), lambda inner: st.lists(inner, max_size=4), max_leaves=8))
+@given(
+    st.recursive(st.floats() | st.integers(-(10**9), 10**9), lambda inner: st.lists(inner, max_size=4), max_leaves=8)
+)
 def test_numbers_survive_json(value):
     back = numbers(json.loads(json.dumps(plain(value), allow_nan=False)))
     assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(back, numbers(value), strict=True))
@@ -21,7 +23,11 @@ def test_numbers_survive_json(value):
 def test_arrays_and_scalars_have_a_plain_form():
     import torch
 
-    assert plain({"a": np.float32(0.5), 3: np.arange(2), "t": torch.tensor([1.0, math.inf])}) == {"a": 0.5, "3": [0, 1], "t": [1.0, "inf"]}
+    assert plain({"a": np.float32(0.5), 3: np.arange(2), "t": torch.tensor([1.0, math.inf])}) == {
+        "a": 0.5,
+        "3": [0, 1],
+        "t": [1.0, "inf"],
+    }
     with pytest.raises(TypeError, match="object"):
         plain({"x": object()})
 

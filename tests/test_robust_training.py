@@ -8,7 +8,16 @@ from torch import nn
 from data_gen.dataset import Dataset
 from implicit_models.robustness.penalties import convex_penalty, sensitivity_norm
 from reproduction import robust_training
-from reproduction.robust_training import OBJECTIVES, Objective, attacked_batch, fit, loss_of, measured, trained, untrained
+from reproduction.robust_training import (
+    OBJECTIVES,
+    Objective,
+    attacked_batch,
+    fit,
+    loss_of,
+    measured,
+    trained,
+    untrained,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +48,17 @@ def test_losses_are_what_they_say(images):
     assert value(name="plain") == value(name="weight_decay", weight=0.1) == pytest.approx(entropy, rel=1e-6)
     assert value(name="convex_penalty", weight=0.5) == pytest.approx(entropy + 0.5 * penalty, rel=1e-6)
     assert value(name="sensitivity", weight=0.5) == pytest.approx(entropy + 0.5 * norm, rel=1e-6)
-    assert value(name="interval", eps=0.1, share=0.0) == pytest.approx(entropy, rel=1e-6)  # the schedule starts from the samples themselves
+    assert value(name="interval", eps=0.1, share=0.0) == pytest.approx(
+        entropy, rel=1e-6
+    )  # the schedule starts from the samples themselves
     halfway, full = (value(name="interval", eps=0.1, share=s) for s in (0.125, 0.25))
     assert entropy < halfway < full == value(name="interval", eps=0.1, share=1.0)
     assert value(name="adversarial", eps=0.0) == pytest.approx(entropy, rel=1e-6)
     assert value(name="adversarial", eps=0.1) > entropy
-    assert Objective("weight_decay", weight=0.1).recipe.weight_decay == 0.1 and Objective("sensitivity", weight=0.1).recipe.weight_decay == 0
+    assert (
+        Objective("weight_decay", weight=0.1).recipe.weight_decay == 0.1
+        and Objective("sensitivity", weight=0.1).recipe.weight_decay == 0
+    )
 
 
 def test_attacked_batch_stays_in_its_box_and_raises_the_loss(images):
@@ -62,7 +76,9 @@ def test_every_objective_learns_and_repeats(images, name):
     models = [small(), small()]
     histories = [fit(m, images.u_train, images.y_train, objective, seed=3) for m in models]
     assert histories[0].loss == histories[1].loss and histories[0].reason == "completed"
-    assert all(torch.equal(a, b) for a, b in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True)
+    )
     assert float(models[0].A.detach().abs().sum(1).max()) <= 0.95
     u, y = images.test[0]
     assert (models[0](torch.as_tensor(u)).argmax(1).numpy() == y).mean() > 0.9
@@ -76,7 +92,13 @@ def test_measured_bounds_are_nested_and_penalties_lower_their_constant(images):
         found[name] = measured(model, images, (0.0, 0.05), n_samples=80)
     for result in found.values():
         for i in range(2):
-            assert result["box"][i] <= result["interval"][i] <= result["certified"][i] <= result["attacked"][i] <= result["clean"]
+            assert (
+                result["box"][i]
+                <= result["interval"][i]
+                <= result["certified"][i]
+                <= result["attacked"][i]
+                <= result["clean"]
+            )
         assert result["certified"][0] == result["clean"]  # a box of radius 0 is the sample
     assert found["sensitivity"]["sensitivity"] < 0.5 * found["plain"]["sensitivity"]
     assert found["plain"]["sensitivity"] <= found["plain"]["rho"] <= found["plain"]["convex_penalty"]
@@ -95,7 +117,12 @@ def test_cache_returns_the_same_model_without_training(images, tmp_path, monkeyp
 
 
 def test_settings_and_divergence_are_named(images):
-    for wrong in ({"name": "plane"}, {"name": "plain", "weight": -1.0}, {"name": "interval", "clean": 2.0}, {"name": "interval", "eps": -1.0}):
+    for wrong in (
+        {"name": "plane"},
+        {"name": "plain", "weight": -1.0},
+        {"name": "interval", "clean": 2.0},
+        {"name": "interval", "eps": -1.0},
+    ):
         with pytest.raises(ValueError, match=next(iter(set(wrong) - {"name"}), "name")):
             Objective(**wrong)
     broken = images.u_train.copy()

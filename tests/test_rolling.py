@@ -18,7 +18,9 @@ def test_average_has_the_papers_distribution():
     data = rolling_average(seed=0)
     assert data.u_train.shape == (10_000, 10) and data.test[100.0][0].shape == (3_000, 10)
     assert data.u_train.mean() == pytest.approx(3, abs=0.02) and data.u_train.std() == pytest.approx(1, abs=0.02)
-    assert data.test[100.0][0].mean() == pytest.approx(103, abs=0.03) and data.test[100.0][0].std() == pytest.approx(1, abs=0.03)
+    assert data.test[100.0][0].mean() == pytest.approx(103, abs=0.03) and data.test[100.0][0].std() == pytest.approx(
+        1, abs=0.03
+    )
 
 
 def test_argmax_is_the_index_of_the_largest_so_far():
@@ -39,7 +41,9 @@ def test_argmax_ties_go_to_the_first(monkeypatch):
 
     monkeypatch.setattr(module, "stream", lambda *key: Rounded())
     data = rolling_argmax(100, 1, length=8, scales=(1.0,), seed=0)
-    np.testing.assert_array_equal(data.y_train, [[int(np.argmax(row[: j + 1])) for j in range(8)] for row in data.u_train])
+    np.testing.assert_array_equal(
+        data.y_train, [[int(np.argmax(row[: j + 1])) for j in range(8)] for row in data.u_train]
+    )
 
 
 def test_labels_of_the_last_step_are_uniform():

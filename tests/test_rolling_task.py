@@ -11,8 +11,14 @@ from reproduction.baselines.sequence import SequenceImplicitRNN
 from reproduction.evaluation import count_parameters
 from reproduction.recipe import Recipe
 from reproduction.rolling_study import (
-    AccuracyStudy, accuracy_by_step, changed_by_scaling, given_label_facts, last_step_accuracy, recursion_difference, run_accuracy_study,
-)  # fmt: skip
+    AccuracyStudy,
+    accuracy_by_step,
+    changed_by_scaling,
+    given_label_facts,
+    last_step_accuracy,
+    recursion_difference,
+    run_accuracy_study,
+)
 from reproduction.tasks import rolling
 from reproduction.training import evaluate
 
@@ -27,20 +33,47 @@ def lstm(hidden, out):
 
 # 43,498 and 1,920 are printed; the others by formulas.
 AVERAGE_COUNTS = {
-    "implicit": 1764, "implicit_no_skip": 1664, "implicit_strict_upper": 1764, "implicit_report": 44_100,
-    "implicit_rnn": implicit(21, 23, 22) + 22, "lstm": lstm(18, 1), "lstm_report": 41_301, "linear": 100, "mlp": 80 * 21 + 10,
-    "mlp_bias_free": 1600, "mlp_skip": 80 * 21 + 120, "transformer_encoder_decoder": 1_920 + 11, "transformer_report": 43_498,
-    "neural_ode": 78 * 21 + 120, "neural_ode_bias_free": 78 * 20 + 100,
-}  # fmt: skip
+    "implicit": 1764,
+    "implicit_no_skip": 1664,
+    "implicit_strict_upper": 1764,
+    "implicit_report": 44_100,
+    "implicit_rnn": implicit(21, 23, 22) + 22,
+    "lstm": lstm(18, 1),
+    "lstm_report": 41_301,
+    "linear": 100,
+    "mlp": 80 * 21 + 10,
+    "mlp_bias_free": 1600,
+    "mlp_skip": 80 * 21 + 120,
+    "transformer_encoder_decoder": 1_920 + 11,
+    "transformer_report": 43_498,
+    "neural_ode": 78 * 21 + 120,
+    "neural_ode_bias_free": 78 * 20 + 100,
+}
 ARGMAX_COUNTS = {
-    "implicit": 2116, "implicit_no_skip": 2016, "implicit_strict_upper": 2116, "implicit_rnn": implicit(21, 23, 22) + 220,
-    "implicit_rnn_bias": implicit(21, 23, 22) + 230, "implicit_rnn_every": implicit(21, 23, 22) + 220, "lstm": 2236, "lstm_every": 2236,
-    "linear": 100, "mlp": 2110, "mlp_bias_free": 2000, "mlp_skip": 2220, "transformer_masked": 1920, "transformer_unmasked": 1920,
-    "transformer_no_pe": 1920, "transformer_leak_free": 1920, "neural_ode": 95 * 21 + 120, "neural_ode_bias_free": 95 * 20 + 100,
-}  # fmt: skip
+    "implicit": 2116,
+    "implicit_no_skip": 2016,
+    "implicit_strict_upper": 2116,
+    "implicit_rnn": implicit(21, 23, 22) + 220,
+    "implicit_rnn_bias": implicit(21, 23, 22) + 230,
+    "implicit_rnn_every": implicit(21, 23, 22) + 220,
+    "lstm": 2236,
+    "lstm_every": 2236,
+    "linear": 100,
+    "mlp": 2110,
+    "mlp_bias_free": 2000,
+    "mlp_skip": 2220,
+    "transformer_masked": 1920,
+    "transformer_unmasked": 1920,
+    "transformer_no_pe": 1920,
+    "transformer_leak_free": 1920,
+    "neural_ode": 95 * 21 + 120,
+    "neural_ode_bias_free": 95 * 20 + 100,
+}
 
 
-@pytest.mark.parametrize(("models_of", "counts"), [(rolling.average_models, AVERAGE_COUNTS), (rolling.argmax_models, ARGMAX_COUNTS)])
+@pytest.mark.parametrize(
+    ("models_of", "counts"), [(rolling.average_models, AVERAGE_COUNTS), (rolling.argmax_models, ARGMAX_COUNTS)]
+)
 def test_models_are_named_counted_and_seeded(models_of, counts):
     models = models_of(3)
     assert {name: count_parameters(build()) for name, (build, _) in models.items()} == counts
@@ -66,7 +99,10 @@ def test_every_model_takes_its_data():
 def test_given_labels_are_those_of_the_step_before():
     plain = rolling.argmax_data(1, "quick", [1.0, 10.0], labels="every")
     given = rolling.argmax_data(1, "quick", [1.0, 10.0], given=True)
-    for (u, y), (both, last) in ((plain.test[10.0], given.test[10.0]), ((plain.u_train, plain.y_train), (given.u_train, given.y_train))):
+    for (u, y), (both, last) in (
+        (plain.test[10.0], given.test[10.0]),
+        ((plain.u_train, plain.y_train), (given.u_train, given.y_train)),
+    ):
         np.testing.assert_array_equal(both[..., 0], u)
         np.testing.assert_array_equal(both[:, 1:, 1], y[:, :-1])
         np.testing.assert_array_equal(last, [int(np.argmax(row)) for row in u])
@@ -91,15 +127,24 @@ def test_slow_models_are_trained_for_the_first_seeds_only():
     models = rolling.argmax_models(0)
     assert set(rolling.of_seed(models, 2, [0, 1, 2, 3, 4], "full")) == set(models)
     fast = set(rolling.of_seed(models, 3, [0, 1, 2, 3, 4], "full"))
-    assert set(models) - fast == set(rolling.SEQUENTIAL) & set(models) and "implicit" in fast and "implicit_rnn" not in fast
+    assert (
+        set(models) - fast == set(rolling.SEQUENTIAL) & set(models)
+        and "implicit" in fast
+        and "implicit_rnn" not in fast
+    )
 
 
 def small_study(names, epochs=10, **options):
     return run_accuracy_study(
-        "test", lambda name, seed: rolling.argmax_data_of(name, seed, "quick", [1.0, 100.0]),
-        lambda seed: {name: (rolling.argmax_models(seed, "quick")[name][0], Recipe(epochs=epochs, loss="cross_entropy")) for name in names},
-        [0], **options,
-    )  # fmt: skip
+        "test",
+        lambda name, seed: rolling.argmax_data_of(name, seed, "quick", [1.0, 100.0]),
+        lambda seed: {
+            name: (rolling.argmax_models(seed, "quick")[name][0], Recipe(epochs=epochs, loss="cross_entropy"))
+            for name in names
+        },
+        [0],
+        **options,
+    )
 
 
 def test_study_is_homogeneous_where_the_model_is():
@@ -123,7 +168,9 @@ def test_copying_the_given_label_scores_nine_tenths():
     assert (data.u_train[:, -1, 1] == data.y_train).mean() == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 10_000))
 
 
-@pytest.mark.parametrize("call", [lambda: rolling.settings("fast"), lambda: rolling.argmax_data(0, "quick", labels="first")])
+@pytest.mark.parametrize(
+    "call", [lambda: rolling.settings("fast"), lambda: rolling.argmax_data(0, "quick", labels="first")]
+)
 def test_bad_values_are_named(call):
     with pytest.raises(ValueError, match="'fast'|'first'"):
         call()
@@ -152,7 +199,12 @@ def test_a_copying_model_is_seen_through():
 def test_scaling_changes_labels_of_models_with_biases_only():
     u = rolling.argmax_data(0, "quick", [1.0]).test[1.0][0]
     assert changed_by_scaling(Linear(10, 10, seed=0), u, 1e4) == 0
-    assert changed_by_scaling(SequenceImplicitRNN(5, 6, 10, head_bias=False, output="every_class", seed=0, kappa=0.8), u, 1e4) == 0
+    assert (
+        changed_by_scaling(
+            SequenceImplicitRNN(5, 6, 10, head_bias=False, output="every_class", seed=0, kappa=0.8), u, 1e4
+        )
+        == 0
+    )
     assert changed_by_scaling(MLP((10, 20, 10), seed=0), u, 1e4) > 0.05
     assert changed_by_scaling(SequenceTransformer(10, 2, width=10, output="every_class", seed=0), u, 1e4) > 0.05
 

@@ -1,4 +1,5 @@
-"""Effects of rows on the outputs: against Jacobians, scikit-learn's penalties row by row, and what they are for: smaller errors of the outputs."""
+"""Effects of rows on the outputs: against Jacobians, scikit-learn's penalties row by row, and what they are for:
+smaller errors of the outputs."""
 
 import importlib
 
@@ -17,7 +18,17 @@ from implicit_models.sim.sparsify import sparsify
 
 def network(outputs=1, seed=0):
     torch.manual_seed(seed)
-    layers = nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 9), nn.ReLU(), nn.Linear(9, outputs)
+    layers = (
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 9),
+        nn.ReLU(),
+        nn.Linear(9, outputs),
+    )
     return nn.Sequential(*layers).eval().double()
 
 
@@ -54,11 +65,16 @@ class Summed(nn.Module):
 
 
 def test_a_state_that_others_read_too_counts_once():
-    net, u = Summed().eval().double(), torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    net, u = (
+        Summed().eval().double(),
+        torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+    )
     w, a = net.out.weight.detach().numpy()[0], u.clamp_min(0).numpy()
     slopes = {
-        "relu": (3 * (1 - np.tanh(a) ** 2) + 5) * (u.numpy() > 0), "tanh": 3 * (1 - np.tanh(a) ** 2), "sigmoid": 7 * torch.sigmoid(u).mul(1 - torch.sigmoid(u)).numpy(),
-    }  # fmt: skip
+        "relu": (3 * (1 - np.tanh(a) ** 2) + 5) * (u.numpy() > 0),
+        "tanh": 3 * (1 - np.tanh(a) ** 2),
+        "sigmoid": 7 * torch.sigmoid(u).mul(1 - torch.sigmoid(u)).numpy(),
+    }
     layers = read_layers(net, (4,))
     for block, found in zip(layers.blocks, row_effects(layers, u), strict=True):
         variance = (a if block.activation == "tanh" else u.numpy()).var(0)
@@ -79,7 +95,8 @@ def test_effects_of_several_outputs_are_estimated_by_random_signs(monkeypatch):
 @pytest.mark.parametrize("bias", [0.1, 0.3, 0.7, 1.3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_rows_that_do_not_vary_have_no_effect_and_move_no_other(bias, dtype):
-    """Half of the channels are pruned away, which leaves their bias: rounding is no variance, at no number of samples, and the other factors stay."""
+    """Half of the channels are pruned away, which leaves their bias: rounding is no variance, at no number of samples,
+    and the other factors stay."""
     net = network(3).to(dtype)
     with torch.no_grad():
         net[0].weight[:2] = 0.0
@@ -112,7 +129,7 @@ class Dangling(nn.Module):
         self.first, self.second, self.out = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2)
 
     def forward(self, u):
-        b = torch.relu(self.second(torch.relu(self.first(u))))  # noqa: F841
+        b = torch.relu(self.second(torch.relu(self.first(u))))
         return self.out(u)
 
 
@@ -136,7 +153,11 @@ def test_gradients_are_taken_whatever_mode_the_caller_is_in():
 
 def test_values_share_one_estimate(monkeypatch):
     calls, original = [], module.row_effects
-    monkeypatch.setattr(importlib.import_module("implicit_models.sim.sparsify"), "row_effects", lambda *given: calls.append(1) or original(*given))
+    monkeypatch.setattr(
+        importlib.import_module("implicit_models.sim.sparsify"),
+        "row_effects",
+        lambda *given: calls.append(1) or original(*given),
+    )
     models = sparsify(network(2), images(), budget=lam(0.3, 0.1, 0.03), weights="effect", progress=False)
     assert len(calls) == 1 and models[0].report.row_entries < models[2].report.row_entries
 
@@ -145,12 +166,21 @@ def test_values_share_one_estimate(monkeypatch):
 @pytest.mark.parametrize("refit", [True, False, "one_sided"])
 @pytest.mark.parametrize("scale", ["std", "theorem"])
 def test_reports_are_those_of_the_rows(states, refit, scale, tmp_path):
-    """The share of variance explained is recomputed from states, weighed by the targets' variances, not by their units; resumed runs are the same."""
+    """The share of variance explained is recomputed from states, weighed by the targets' variances, not by their units;
+    resumed runs are the same."""
     net, u = network(3), images(200)
     net[3] = nn.ReLU().eval()
     with torch.no_grad():
         net[8].weight[:, :4] *= 1e-2
-    options = {"budget": lam(0.1), "weights": "effect", "scale": scale, "states": states, "refit": refit, "head": False, "progress": False}
+    options = {
+        "budget": lam(0.1),
+        "weights": "effect",
+        "scale": scale,
+        "states": states,
+        "refit": refit,
+        "head": False,
+        "progress": False,
+    }
     model = sparsify(net, u, **options, resume=tmp_path)
     layers, teacher, own = model.layers, {INPUT: u}, {INPUT: u}
     reports = {layer.block: layer for layer in model.report.layers}
@@ -161,7 +191,9 @@ def test_reports_are_those_of_the_rows(states, refit, scale, tmp_path):
             lost, whole = ((x - x.mean(0)).pow(2).sum() for x in (z - mine, z))
             if refit == "one_sided":
                 lost = (z - mine).pow(2).sum()  # its bias is not that of least squares
-            assert reports[block].fit == pytest.approx(float(1 - lost / whole), abs=2e-3 if refit is not False else 1e-9)
+            assert reports[block].fit == pytest.approx(
+                float(1 - lost / whole), abs=2e-3 if refit is not False else 1e-9
+            )
             assert reports[block].gap <= 1e-9 and set(reports[block].status) <= {"optimal", "empty"}
         teacher[block] = layers.apply(block, z)
         own[block] = layers.apply(block, mine) if states == "student" else teacher[block]
@@ -192,7 +224,9 @@ def test_samples_are_taken_evenly_and_parameters_stay(monkeypatch):
     layers = read_layers(net, (2, 6, 6))
     found = row_effects(layers, u)[1]
     np.testing.assert_allclose(found, by_jacobians(net, u[::3], 3), rtol=1e-10, atol=1e-14)  # 0, 3, ..., 57
-    assert all(p.grad is None and not p.requires_grad for p in layers.traced.parameters()) and all(p.requires_grad for p in net.parameters())
+    assert all(p.grad is None and not p.requires_grad for p in layers.traced.parameters()) and all(
+        p.requires_grad for p in net.parameters()
+    )
 
 
 def test_factors():
@@ -211,7 +245,18 @@ def test_factors():
 def test_every_row_has_its_own_penalty(support):
     """Against scikit-learn, with lam / f_i for row i."""
     net, u, value = network(3), images(), 0.05
-    model = sparsify(net, u, budget=lam(value), weights="effect", support=support, states="teacher", refit=False, head=False, progress=False, min_active=0.0)
+    model = sparsify(
+        net,
+        u,
+        budget=lam(value),
+        weights="effect",
+        support=support,
+        states="teacher",
+        refit=False,
+        head=False,
+        progress=False,
+        min_active=0.0,
+    )
     layers = model.layers
     factors = effect_factors(row_effects(layers, u), [1, 3])
     known = {INPUT: u, 0: layers.apply(0, layers.affine(0, {INPUT: u}))}
@@ -227,14 +272,19 @@ def test_every_row_has_its_own_penalty(support):
             h, w = np.divmod(i % 36, 6)
             columns = np.flatnonzero((abs(p // 6 - h) <= 1) & (abs(p % 6 - w) <= 1) & (X.std(0) > 0))
         unit, t = X[:, columns].std(0), z[:, i].std()
-        theirs = Lasso(alpha=value / factors[1][i], tol=1e-12, max_iter=100_000).fit(X[:, columns] / unit, z[:, i] / t).coef_
+        theirs = (
+            Lasso(alpha=value / factors[1][i], tol=1e-12, max_iter=100_000).fit(X[:, columns] / unit, z[:, i] / t).coef_
+        )
         np.testing.assert_allclose(A[i, columns] * unit / t, theirs, atol=1e-6)
-    assert {layer.status.get("optimal", 0) + layer.status.get("empty", 0) for layer in model.report.layers} == {b.size for k, b in enumerate(layers.blocks) if k in model.fitted}
+    assert {layer.status.get("optimal", 0) + layer.status.get("empty", 0) for layer in model.report.layers} == {
+        b.size for k, b in enumerate(layers.blocks) if k in model.fitted
+    }
     assert model.report.settings["weights"] == "effect"
 
 
 def test_the_outputs_are_nearer_with_fewer_coefficients():
-    """The next layer hardly reads half of the channels: equal penalties spend as much on their rows as on the others."""
+    """The next layer hardly reads half of the channels: equal penalties spend as much on their rows as on the
+    others."""
     net = network(4, seed=3)
     net[3] = nn.ReLU().eval()
     with torch.no_grad():

@@ -125,7 +125,14 @@ def test_sweep_equals_single_radii():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 15), st.floats(0, 3), st.one_of(st.just(0.0), st.floats(1e-4, 1)), st.booleans())
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 12),
+    st.integers(1, 15),
+    st.floats(0, 3),
+    st.one_of(st.just(0.0), st.floats(1e-4, 1)),
+    st.booleans(),
+)
 def test_any_small_problem_is_certified(seed, m, d, kappa, beta, rounded):
     """Ties and dependence included: integer data has many."""
     rng = np.random.default_rng(seed)
@@ -289,7 +296,13 @@ def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
     M = np.maximum(rng.normal(size=(40, 50)), 0)
     M[:, 10:14], M[:, 20] = M[:, 4:8], M[:, 0] + M[:, 1]
     Z = M @ rng.normal(size=(50, 3)) * 0.2 + 0.1 * rng.normal(size=(40, 3))
-    arguments = {"kappa": 0.6, "beta": 0.02, "ball_mask": np.arange(50) < 15 if part else None, "rtol": 1e-10, "atol": 1e-12}
+    arguments = {
+        "kappa": 0.6,
+        "beta": 0.02,
+        "ball_mask": np.arange(50) < 15 if part else None,
+        "rtol": 1e-10,
+        "atol": 1e-12,
+    }
     expected = solve_rows(*gram(M, Z), **arguments)
 
     def gives_up(G, C, zz, *rest):
@@ -476,7 +489,8 @@ def test_units_of_free_columns_do_not_matter_with_a_ridge(ridge, power):
 
 
 def test_a_lost_direction_shows_in_the_certificate():
-    """A row fitted without one of the free columns, however small that is: its gap covers what the column would gain."""
+    """A row fitted without one of the free columns, however small that is: its gap covers what the column would
+    gain."""
     rng = np.random.default_rng(2)
     M = rng.normal(size=(50, 5))
     M[:, 4] *= 1e-7
@@ -500,7 +514,9 @@ def test_nearly_equal_free_columns_are_certified_or_said_to_be_inaccurate(eps):
         M[:, 7] = M[:, 6] + eps * rng.normal(size=40)
         data = gram(M, Z)
         rows = solve_rows(*data, kappa=0.4, ball_mask=ball)
-        np.testing.assert_allclose(rows.gap, certify(*data, rows.A, kappa=0.4, ball_mask=ball), rtol=1e-6, atol=1e-12 * data[2].max())
+        np.testing.assert_allclose(
+            rows.gap, certify(*data, rows.A, kappa=0.4, ball_mask=ball), rtol=1e-6, atol=1e-12 * data[2].max()
+        )
         excess = 0.5 * ((Z - M @ rows.A.T) ** 2).sum(0) - projected_optimum(M, Z, ball, 0.4)
         assert (excess <= rows.gap + 1e-9 * data[2]).all()
         good = rows.status == "optimal"
@@ -512,7 +528,9 @@ def test_nearly_equal_free_columns_are_certified_or_said_to_be_inaccurate(eps):
 def test_dependent_free_columns_have_least_norm():
     """One-hot columns beside a bias in other units and a column of zeros: the coefficients of least norm."""
     rng = np.random.default_rng(4)
-    M = np.hstack([np.eye(5)[rng.integers(0, 5, 200)], np.full((200, 1), 3.0), np.zeros((200, 1)), rng.normal(size=(200, 2))])
+    M = np.hstack(
+        [np.eye(5)[rng.integers(0, 5, 200)], np.full((200, 1), 3.0), np.zeros((200, 1)), rng.normal(size=(200, 2))]
+    )
     Z = rng.normal(size=(200, 2))
     rows = solve_rows(*gram(M, Z), kappa=np.inf)
     np.testing.assert_allclose(rows.A, np.linalg.lstsq(M, Z, rcond=None)[0].T, atol=1e-10)

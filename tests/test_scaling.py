@@ -29,9 +29,7 @@ def _inputs(m, p, seed=0):
 # ---------------------------------------------------------------- theorem
 
 
-@given(
-    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5), seed=st.integers(0, 999), kappa=st.floats(0.05, 3),
-)  # fmt: skip
+@given(sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5), seed=st.integers(0, 999), kappa=st.floats(0.05, 3))
 @settings(deadline=None, max_examples=25)
 def test_theorem_puts_the_network_itself_in_the_ball(sizes, seed, kappa):
     s = states(_mlp(*sizes, seed=seed), _inputs(4, sizes[0]))
@@ -114,7 +112,9 @@ def test_standard_deviation_of_every_state_and_dead_states():
     np.testing.assert_array_equal(scaled.Z, s.Z / scaled.s)
     constant = int((~alive).sum())
     assert f"{constant} constant" in scaled.description
-    np.testing.assert_allclose(standard_deviation(s.X + 1e6, samples_a_pass=13), s.X.std(0), rtol=1e-8)  # two passes, no cancellation
+    np.testing.assert_allclose(
+        standard_deviation(s.X + 1e6, samples_a_pass=13), s.X.std(0), rtol=1e-8
+    )  # two passes, no cancellation
     np.testing.assert_allclose(standard_deviation(s.X.astype(np.float32)), s.X.std(0), rtol=1e-5)
 
 

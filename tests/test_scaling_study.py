@@ -9,7 +9,17 @@ from implicit_models.layers import ImplicitModel
 from implicit_models.sim.states import states
 from reproduction.baselines.mlp import MLP
 from reproduction.recipe import Recipe
-from reproduction.scaling_study import available_cores, chunk_costs, compare_backends, epoch_against_fit, index_bits, pickled, pointer_check, row_set, run_rows
+from reproduction.scaling_study import (
+    available_cores,
+    chunk_costs,
+    compare_backends,
+    epoch_against_fit,
+    index_bits,
+    pickled,
+    pointer_check,
+    row_set,
+    run_rows,
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +30,9 @@ def rows():
 
 def test_rows_beyond_the_network_are_combinations_of_its_rows(rows):
     G, C = rows.arrays["G"], rows.arrays["C"]
-    assert G.shape == (20, 20) and C.shape == (40, 20) and np.flatnonzero(rows.arrays["mask"]).tolist() == list(range(11))
+    assert (
+        G.shape == (20, 20) and C.shape == (40, 20) and np.flatnonzero(rows.arrays["mask"]).tolist() == list(range(11))
+    )
     # eleven rows of its own: the combinations add no rank
     assert np.linalg.matrix_rank(C[:11]) == np.linalg.matrix_rank(C) <= 11
     assert np.allclose(G, rows.M.T @ rows.M)
@@ -39,8 +51,18 @@ def test_backends_return_the_same_weights(rows):
 
 def test_index_bits_by_hand():
     # four non-zeros of (3, 5): pointers 0..4 need 3 bits each, four of them; printed 3 of 2 bits; columns 3 bits each
-    bits = index_bits(sp.csr_array((np.ones(4), np.array([0, 1, 4, 2], dtype=np.int32), np.array([0, 2, 2, 4], dtype=np.int32)), shape=(3, 5)))
-    assert bits == {"printed": 3 * 2 + 12, "needed": 4 * 3 + 12, "held": 32 * 8, "with_values": 32 * 8 + 64 * 4, "dense": 64 * 15}
+    bits = index_bits(
+        sp.csr_array(
+            (np.ones(4), np.array([0, 1, 4, 2], dtype=np.int32), np.array([0, 2, 2, 4], dtype=np.int32)), shape=(3, 5)
+        )
+    )
+    assert bits == {
+        "printed": 3 * 2 + 12,
+        "needed": 4 * 3 + 12,
+        "held": 32 * 8,
+        "with_values": 32 * 8 + 64 * 4,
+        "dense": 64 * 15,
+    }
     assert pointer_check() == {"printed_pointer_bits": 0, "pointer_values": 2}
     assert index_bits(sp.csr_array((3, 5)))["printed"] == 0
 

@@ -64,9 +64,15 @@ def test_nearly_every_zero_is_certified(spoil):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), m=st.integers(2, 25), d=st.integers(2, 30), kappa=st.sampled_from([0.05, 0.5, 2.0]), ridge=st.sampled_from([0.0, 0.4]),
-    share=st.sampled_from([0.3, 1.0]), spoil=st.sampled_from(["none", "duplicate", "zero", "correlated", "deficient"]), blur=st.sampled_from([0.0, 1e-6, 1e-2, 0.5]),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    m=st.integers(2, 25),
+    d=st.integers(2, 30),
+    kappa=st.sampled_from([0.05, 0.5, 2.0]),
+    ridge=st.sampled_from([0.0, 0.4]),
+    share=st.sampled_from([0.3, 1.0]),
+    spoil=st.sampled_from(["none", "duplicate", "zero", "correlated", "deficient"]),
+    blur=st.sampled_from([0.0, 1e-6, 1e-2, 0.5]),
+)
 def test_safe_at_any_feasible_point(seed, m, d, kappa, ridge, share, spoil, blur):
     M, Z = problem(m, d, 3, seed, spoil)
     G, C, zz = normal(M, Z)
@@ -103,7 +109,7 @@ def test_bounds_hold_at_the_optimum():
     length = np.sqrt(np.diag(G))
     assert (np.abs(rough.correlation - best.correlation) <= rough.radius[:, None] * length * (1 + 1e-9)).all()
     # gap against the distance to the optimum
-    value = lambda A: 0.5 * (zz - 2 * (C * A).sum(1) + ((A @ G) * A).sum(1))  # noqa: E731
+    value = lambda A: 0.5 * (zz - 2 * (C * A).sum(1) + ((A @ G) * A).sum(1))
     assert (rough.gap >= value(rough.A) - value(best.A)).all()
 
 
@@ -121,7 +127,9 @@ def test_conic_dual_has_the_primal_value(ridge):
         assert dual.value == pytest.approx(value, rel=1e-6)
         assert dual.delta == pytest.approx(found.delta[i], rel=1e-5)
         # both multipliers positive is |r_j| < delta
-        np.testing.assert_allclose(np.minimum(dual.mu_1, dual.mu_2), (found.delta[i] - found.correlation[i]) / 2, atol=1e-4 * found.delta[i])
+        np.testing.assert_allclose(
+            np.minimum(dual.mu_1, dual.mu_2), (found.delta[i] - found.correlation[i]) / 2, atol=1e-4 * found.delta[i]
+        )
 
 
 def test_thresholded_multipliers_are_not_safe():
@@ -180,11 +188,18 @@ def test_scores():
     assert part.certified.sum() > 5
 
 
-@pytest.mark.parametrize("bad, message", [
-    ({"kappa": 0.0}, "kappa must be positive"), ({"kappa": np.inf}, "kappa must be positive and finite"), ({"ridge": -1.0}, "ridge must be"),
-    ({"ball_mask": np.zeros(20, bool)}, "holds no coordinate"), ({"ball_mask": np.ones(3, bool)}, "20 booleans; got shape"),
-    ({"A": np.zeros((2, 20))}, r"A must have shape \(4, 20\), got \(2, 20\)"), ({"A": np.full((4, 20), 1.0)}, "row 0 of A has l1 norm 20"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ({"kappa": 0.0}, "kappa must be positive"),
+        ({"kappa": np.inf}, "kappa must be positive and finite"),
+        ({"ridge": -1.0}, "ridge must be"),
+        ({"ball_mask": np.zeros(20, bool)}, "holds no coordinate"),
+        ({"ball_mask": np.ones(3, bool)}, "20 booleans; got shape"),
+        ({"A": np.zeros((2, 20))}, r"A must have shape \(4, 20\), got \(2, 20\)"),
+        ({"A": np.full((4, 20), 1.0)}, "row 0 of A has l1 norm 20"),
+    ],
+)
 def test_bad_input(bad, message):
     M, Z = problem()
     with pytest.raises(ValueError, match=message):
@@ -216,7 +231,9 @@ def test_units_of_free_columns_do_not_make_a_false_zero(power, ridge):
         found = screen(*normal(M, z[:, None]), kappa=kappa, ridge=ridge, ball_mask=ball)
         a = cp.Variable(9)
         value = 0.5 * cp.sum_squares(N @ a - z) + 0.5 * ridge * cp.sum_squares(cp.multiply(weights, a))
-        problem = cp.Problem(cp.Minimize(value if ridge else 0.5 * cp.sum_squares(N @ a - z)), [cp.norm1(a[:6]) <= kappa])
+        problem = cp.Problem(
+            cp.Minimize(value if ridge else 0.5 * cp.sum_squares(N @ a - z)), [cp.norm1(a[:6]) <= kappa]
+        )
         problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
         assert np.abs(a.value[found.certified[0]]).max(initial=0) < 1e-5
         assert np.abs(found.A[0] / weights - a.value).max() < 1e-4

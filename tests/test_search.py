@@ -28,7 +28,9 @@ def test_windows_of_a_series_are_not_trained_on_beside_the_held_out_block(task, 
     span = 11 if task == "spiky" else 1
     places = np.lib.stride_tricks.sliding_window_view(np.arange(300.0), span)
     monkeypatch.setattr(search, "training_data", lambda name, seed: (places, places))
-    monkeypatch.setattr(search, "candidates", lambda: iter([(task, "implicit", {}, lambda seed: None, Recipe(epochs=1))]))
+    monkeypatch.setattr(
+        search, "candidates", lambda: iter([(task, "implicit", {}, lambda seed: None, Recipe(epochs=1))])
+    )
     trained, held_out = [], []
     monkeypatch.setattr(search, "train", lambda model, u, y, **options: trained.append(u))
     monkeypatch.setattr(search, "evaluate", lambda model, test: held_out.append(test[0][0]) or {0: 0.0})
@@ -58,7 +60,9 @@ def test_validation_error_of_a_linear_target_goes_to_zero():
     rng = np.random.default_rng(0)
     u = rng.standard_normal((200, 3)).astype(np.float32)
     y = u @ np.array([[1.0], [2.0], [3.0]], dtype=np.float32)
-    errors = search.cross_validate(u, y, lambda seed: Linear(3, 1, seed=seed), Recipe(epochs=60, lr=0.05, batch_size=20), 0)
+    errors = search.cross_validate(
+        u, y, lambda seed: Linear(3, 1, seed=seed), Recipe(epochs=60, lr=0.05, batch_size=20), 0
+    )
     assert max(errors) < 1e-4
     far = search.cross_validate(u, y, lambda seed: Linear(3, 1, seed=seed), Recipe(epochs=1, lr=1e-4), 0)
     assert min(far) > 1
@@ -76,7 +80,11 @@ def test_interrupted_search_goes_on(tmp_path, monkeypatch, capsys):
     assert all(len(point["errors"]) == search.FOLDS for point in points)
     assert "best in distribution" in capsys.readouterr().out
     made = load(path)["provenance"]
-    assert made["cpu_seconds"] == round(sum(point["cpu_seconds"] for point in points), 1) and made["code_key"] and made["versions"]["torch"]
+    assert (
+        made["cpu_seconds"] == round(sum(point["cpu_seconds"] for point in points), 1)
+        and made["code_key"]
+        and made["versions"]["torch"]
+    )
     monkeypatch.setattr(search, "EPOCHS", 2)  # another search: what was found before does not count
     search.main(["--json", str(path), "--limit", "1"])
     assert len(load(path)["points"]) == 1
@@ -87,9 +95,17 @@ def test_grid_covers_every_task_and_model_once():
     points = [(task, model, str(setting)) for task, model, setting, *_ in grid]
     assert len(set(points)) == len(points)
     models = {task: {model for other, model, *_ in grid if other == task} for task in search.SIZES}
-    assert models == {"identity": {"implicit", "mlp"}, "addition": {"implicit", "mlp"}, "rolling_average": {"implicit", "lstm"},
-                      "rolling_argmax": {"implicit", "implicit_rnn", "lstm"}, "spiky": {"implicit_rnn", "lstm"}}
-    assert all(0.01 in {setting["lr"] for task, model, setting, *_ in grid if model == name} for name in ("implicit", "mlp", "lstm", "implicit_rnn"))
+    assert models == {
+        "identity": {"implicit", "mlp"},
+        "addition": {"implicit", "mlp"},
+        "rolling_average": {"implicit", "lstm"},
+        "rolling_argmax": {"implicit", "implicit_rnn", "lstm"},
+        "spiky": {"implicit_rnn", "lstm"},
+    }
+    assert all(
+        0.01 in {setting["lr"] for task, model, setting, *_ in grid if model == name}
+        for name in ("implicit", "mlp", "lstm", "implicit_rnn")
+    )
 
 
 @pytest.mark.parametrize("task", search.SIZES)
@@ -103,7 +119,9 @@ def test_every_model_fits_its_data(task, monkeypatch):
     for name, model, setting, build, recipe in search.candidates():
         if name == task and model not in seen:
             seen.add(model)
-            errors = search.cross_validate(u, y, build, dataclasses.replace(recipe, epochs=1), 0, search.SPANS.get(task, 0))
+            errors = search.cross_validate(
+                u, y, build, dataclasses.replace(recipe, epochs=1), 0, search.SPANS.get(task, 0)
+            )
             assert len(errors) == search.FOLDS and np.isfinite(errors).all()
             assert task != "rolling_argmax" or max(errors) <= 1
 

@@ -74,13 +74,20 @@ def test_triangular_in_a_hidden_order():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 15), st.sampled_from([0.0, 0.5, 0.95, 0.999]), st.sampled_from(["relu", "tanh", "sigmoid"]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 15),
+    st.sampled_from([0.0, 0.5, 0.95, 0.999]),
+    st.sampled_from(["relu", "tanh", "sigmoid"]),
+)
 def test_upper_contains_the_matrix_and_the_matrix_contains_the_model(seed, n, radius, activation):
     A, B, C, D = matrices(seed, n=n, radius=radius)
     P = from_matrices(A, B, C, D, activation)
     S = sensitivity_matrix(P)
     assert (S.upper >= S).all() and S.residual < 1e-8
-    expected = np.abs(C) @ np.linalg.solve(np.eye(n) - P.activation.lipschitz[:, None] * np.abs(A), P.activation.lipschitz[:, None] * np.abs(B)) + np.abs(D)
+    expected = np.abs(C) @ np.linalg.solve(
+        np.eye(n) - P.activation.lipschitz[:, None] * np.abs(A), P.activation.lipschitz[:, None] * np.abs(B)
+    ) + np.abs(D)
     np.testing.assert_allclose(S, expected, rtol=1e-8)
     rng = np.random.default_rng(seed)
     U, V = rng.standard_normal((2, 20, 5))
@@ -95,11 +102,18 @@ def test_permuting_and_rescaling_states_changes_nothing(seed):
     S = sensitivity_matrix(from_matrices(A, B, C, D))
     rng = np.random.default_rng(seed)
     order, s = rng.permutation(len(A)), rng.uniform(0.1, 10, len(A))
-    np.testing.assert_allclose(sensitivity_matrix(from_matrices(A[np.ix_(order, order)], B[order], C[:, order], D)), S, rtol=1e-10)
-    np.testing.assert_allclose(sensitivity_matrix(from_matrices(s[:, None] * A / s, s[:, None] * B, C / s, D)), S, rtol=1e-10)
+    np.testing.assert_allclose(
+        sensitivity_matrix(from_matrices(A[np.ix_(order, order)], B[order], C[:, order], D)), S, rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        sensitivity_matrix(from_matrices(s[:, None] * A / s, s[:, None] * B, C / s, D)), S, rtol=1e-10
+    )
 
 
-@pytest.mark.parametrize("spec", [[("relu", 4), ("softmax", 3), ("max_pool", 3)], [("softmax", 5), ("softmax", 5)], [("product", 6), ("tanh", 4)]])
+@pytest.mark.parametrize(
+    "spec",
+    [[("relu", 4), ("softmax", 3), ("max_pool", 3)], [("softmax", 5), ("softmax", 5)], [("product", 6), ("tanh", 4)]],
+)
 def test_blockwise_maps_bound_the_model(spec):
     A, B, C, D = matrices(3, n=10)
     A = 0.2 * A
@@ -107,7 +121,12 @@ def test_blockwise_maps_bound_the_model(spec):
     S = sensitivity_matrix(P)
     unit, gamma = resolve_activation(spec, 10).unit, resolve_activation(spec, 10).lipschitz
     L = unit[-1] + 1
-    N = np.array([[max(gamma[i] * np.abs(A[i, unit == h]).sum() for i in np.flatnonzero(unit == k)) for h in range(L)] for k in range(L)])
+    N = np.array(
+        [
+            [max(gamma[i] * np.abs(A[i, unit == h]).sum() for i in np.flatnonzero(unit == k)) for h in range(L)]
+            for k in range(L)
+        ]
+    )
     NB = np.array([(gamma[unit == k, None] * np.abs(B[unit == k])).max(axis=0) for k in range(L)])
     NC = np.array([np.abs(C[:, unit == k]).sum(axis=1) for k in range(L)]).T
     np.testing.assert_allclose(S, NC @ np.linalg.solve(np.eye(L) - N, NB) + np.abs(D), rtol=1e-11)
@@ -124,7 +143,9 @@ def test_a_diagonal_below_minus_one_is_signed():
     expected = np.abs(C) @ np.linalg.solve(np.eye(2) - M, np.abs(B))
     for given_as in (np.asarray, sp.csr_array):
         for method in ("auto", "iterative", "lu"):
-            np.testing.assert_allclose(sensitivity_matrix(from_matrices(given_as(A), B, C), method=method), expected, rtol=1e-10)
+            np.testing.assert_allclose(
+                sensitivity_matrix(from_matrices(given_as(A), B, C), method=method), expected, rtol=1e-10
+            )
 
 
 @pytest.mark.parametrize("method", ["auto", "dense", "iterative", "lu"])
@@ -199,7 +220,9 @@ def test_network_against_the_dense_formula():
     parts[0][1].running_var.uniform_(0.5, 2)
     parts[0][1].running_mean.uniform_(-1, 1)
     nn.init.uniform_(parts[0][1].weight, -1, 1)
-    network = nn.Sequential(parts[0], nn.ReLU(), parts[1], parts[2], nn.Sigmoid(), parts[3], nn.Dropout(0.5), nn.LeakyReLU(0.2), parts[4]).eval()
+    network = nn.Sequential(
+        parts[0], nn.ReLU(), parts[1], parts[2], nn.Sigmoid(), parts[3], nn.Dropout(0.5), nn.LeakyReLU(0.2), parts[4]
+    ).eval()
     W0, convolution, pooled, W2, W3 = linear_parts(parts, [(2, 11, 11), (3, 11, 11), (4, 5, 5), (5,), (4,)])
     W1 = pooled @ convolution  # two linear layers in a row: absolute values one by one
     S = sensitivity_matrix(network, input_shape=(2, 11, 11))
@@ -211,7 +234,9 @@ def test_network_against_the_dense_formula():
     A[n[0] : n[0] + 5, : n[0]], A[n[0] + 5 :, n[0] : n[0] + 5] = W1, W2
     spec = [("relu", n[0]), ("sigmoid", 5), ("leaky_relu(0.2)", 4)]
     B, C = np.vstack([W0, np.zeros((9, 242))]), np.hstack([np.zeros((3, n[0] + 5)), W3])
-    np.testing.assert_allclose(sensitivity_matrix(from_matrices(A, B, C, activation=spec), method="triangular"), S, rtol=1e-5)
+    np.testing.assert_allclose(
+        sensitivity_matrix(from_matrices(A, B, C, activation=spec), method="triangular"), S, rtol=1e-5
+    )
 
 
 def test_linear_network_and_its_matrices_agree():

@@ -48,7 +48,9 @@ def test_published_iteration_and_three_ways():
     np.testing.assert_allclose(S, sensitivity_matrix(task), rtol=1e-10)
     assert steps > 20
     ways = study.three_ways(MLP((5, 4, 3), seed=0))
-    assert ways["steps"] == 2 and max(ways["iteration_error"], ways["closed_error"], ways["excess"]) < 1e-9  # X(2) = X(1): one hidden layer
+    assert (
+        ways["steps"] == 2 and max(ways["iteration_error"], ways["closed_error"], ways["excess"]) < 1e-9
+    )  # X(2) = X(1): one hidden layer
 
 
 def test_pixel_facts_of_a_network_that_looks_at_its_class(images):
@@ -69,7 +71,11 @@ def test_deviations_of_a_linear_network_reach_the_bound(images):
     S = np.asarray(sensitivity_matrix(model))
     u = images.test[0][0] + 0.1  # far from the kinks
     found = study.deviations(model, S, u, 0.01, 0)
-    assert found["largest"] == pytest.approx(1, abs=1e-4) and found["median"] == pytest.approx(1, abs=1e-4) and found["violations"] == 0
+    assert (
+        found["largest"] == pytest.approx(1, abs=1e-4)
+        and found["median"] == pytest.approx(1, abs=1e-4)
+        and found["violations"] == 0
+    )
     assert found["random"] < 1
     assert study.deviations(model, 0.5 * S, u, 0.01, 0)["violations"] > 0
 

@@ -44,16 +44,22 @@ def test_lstm_is_the_gated_recursion():
 @pytest.mark.parametrize(
     ("model", "count"),
     [
-        (SequenceLSTM(19, 10), 1872), (SequenceLSTM(20, 1), 1861), (SequenceLSTM(100, 1), 41_301), (SequenceLSTM(100, 10), 42_210),
-        (SequenceImplicitRNN(18, 22, 10), 1870), (SequenceImplicitRNN(20, 20, 1), 1661),
+        (SequenceLSTM(19, 10), 1872),
+        (SequenceLSTM(20, 1), 1861),
+        (SequenceLSTM(100, 1), 41_301),
+        (SequenceLSTM(100, 10), 42_210),
+        (SequenceImplicitRNN(18, 22, 10), 1870),
+        (SequenceImplicitRNN(20, 20, 1), 1661),
         (SequenceImplicitRNN(21, 22, 10, head_bias=False), 21 * 21 + 2 * 21 * 22 + 21 + 22 * 23 + 220),
     ],
-)  # fmt: skip
+)
 def test_counts_of_the_tables(model, count):
     assert count_parameters(model) == count
 
 
-@pytest.mark.parametrize("make", [lambda **o: SequenceLSTM(4, 3, seed=2, **o), lambda **o: SequenceImplicitRNN(5, 4, 3, seed=2, **o)])
+@pytest.mark.parametrize(
+    "make", [lambda **o: SequenceLSTM(4, 3, seed=2, **o), lambda **o: SequenceImplicitRNN(5, 4, 3, seed=2, **o)]
+)
 def test_layouts_hold_the_same_numbers(make):
     S = normal(6, 8).float()
     every = make(output="every")(S)
@@ -85,7 +91,10 @@ def test_outputs_depend_on_the_past_only():
         assert difference[:4].max() < 1e-6 < 1e-4 < difference[4:].min()
 
 
-@pytest.mark.parametrize("make", [lambda: SequenceLSTM(6, 1, output="every", seed=0), lambda: SequenceImplicitRNN(5, 5, 1, output="every", seed=0)])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: SequenceLSTM(6, 1, output="every", seed=0), lambda: SequenceImplicitRNN(5, 5, 1, output="every", seed=0)],
+)
 @pytest.mark.parametrize("length", [1, 4])
 def test_learns_constant_sequences_of_any_length(make, length):
     """Each sequence repeats one number, which is the target of every step."""
@@ -97,21 +106,32 @@ def test_learns_constant_sequences_of_any_length(make, length):
 
 def test_the_equilibria_are_projected_in_training():
     model = SequenceImplicitRNN(5, 5, 1, kappa=0.3, seed=0)
-    train(model, normal(100, 4).float(), normal(100, 1, seed=1).float(), recipe=Recipe(epochs=3, lr=0.1), seed=0, progress=False)
+    train(
+        model,
+        normal(100, 4).float(),
+        normal(100, 1, seed=1).float(),
+        recipe=Recipe(epochs=3, lr=0.1),
+        seed=0,
+        progress=False,
+    )
     assert model.core.A.abs().sum(1).max() <= 0.3 + 1e-6
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: as_sequences([torch.zeros(5), torch.zeros(5), torch.zeros(7)]), ValueError, "sequence 2 has 7 steps, sequence 0 has 5"),
+        (
+            lambda: as_sequences([torch.zeros(5), torch.zeros(5), torch.zeros(7)]),
+            ValueError,
+            "sequence 2 has 7 steps, sequence 0 has 5",
+        ),
         (lambda: as_sequences(torch.zeros(3, 0)), ValueError, "no step"),
         (lambda: as_sequences(torch.zeros(3, 4, 2)), ValueError, r"\(N, T, 1\), got \(3, 4, 2\)"),
         (lambda: as_sequences([[1.0, 2.0]]), TypeError, "list of tensors, got list"),
         (lambda: SequenceLSTM(4, 1, output="first"), ValueError, "got 'first'"),
         (lambda: SequenceLSTM(4, 1)(torch.zeros(3)), ValueError, r"got \(3,\)"),
     ],
-)  # fmt: skip
+)
 def test_bad_values_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()

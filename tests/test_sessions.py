@@ -33,7 +33,11 @@ def test_the_papers_years():
 
 
 def test_dates_known_by_heart():
-    assert easter(2018) == dt.date(2018, 4, 1) and easter(2019) == dt.date(2019, 4, 21) and easter(2038) == dt.date(2038, 4, 25)
+    assert (
+        easter(2018) == dt.date(2018, 4, 1)
+        and easter(2019) == dt.date(2019, 4, 21)
+        and easter(2038) == dt.date(2038, 4, 25)
+    )
     assert dt.date(2022, 6, 20) in holidays(2022) and dt.date(2021, 6, 18) not in holidays(2021)
     assert early_closes(2020) == [dt.date(2020, 11, 27), dt.date(2020, 12, 24)]
 
@@ -50,11 +54,15 @@ def test_no_session_in_between():
     assert len(sessions("2021-01-02", "2021-01-03").dates) == 0
 
 
-@pytest.mark.parametrize("first, last, message", [
-    ("2021-01-05", "2021-01-04", "after last"),
-    ("2012-12-31", "2013-01-04", "first = 2012-12-31: the rules are those from 2013 on"),
-    ("yesterday", "2021-01-04", "first must be a date"), ("2021-01-04", "2021-13-01", "last must be a date"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "first, last, message",
+    [
+        ("2021-01-05", "2021-01-04", "after last"),
+        ("2012-12-31", "2013-01-04", "first = 2012-12-31: the rules are those from 2013 on"),
+        ("yesterday", "2021-01-04", "first must be a date"),
+        ("2021-01-04", "2021-13-01", "last must be a date"),
+    ],
+)
 def test_bad_dates_are_named(first, last, message):
     with pytest.raises(ValueError, match=message):
         sessions(first, last)

@@ -14,7 +14,14 @@ from reproduction.kernel_rows import restricted
 
 @pytest.fixture(scope="module")
 def layers():
-    network = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 1, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+    network = nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(3, 2, 1, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32, 2),
+    )
     return read_layers(network.eval(), (1, 8, 8))
 
 

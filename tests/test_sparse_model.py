@@ -19,7 +19,11 @@ class Residual(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.blocks, self.linear = nn.Conv2d(2, 3, 3, padding=1), nn.Sequential(Block(3, 3, 1), Block(3, 5, 2)), nn.Linear(5, 4)
+        self.first, self.blocks, self.linear = (
+            nn.Conv2d(2, 3, 3, padding=1),
+            nn.Sequential(Block(3, 3, 1), Block(3, 5, 2)),
+            nn.Linear(5, 4),
+        )
         self.register_buffer("mean", torch.full((2, 1, 1), 0.1))
 
     def forward(self, x):
@@ -106,7 +110,11 @@ def test_head_is_ridge_regression():
     x, y = X.double().numpy(), Y.double().numpy()
     x, y = x - x.mean(0), y - y.mean(0)
     live = [0, 1, 3]
-    expected = np.linalg.lstsq(np.vstack([x[:, live], np.diag(np.sqrt(0.1 * (x[:, live] ** 2).sum(0)))]), np.vstack([y, np.zeros((3, 2))]), rcond=None)[0]
+    expected = np.linalg.lstsq(
+        np.vstack([x[:, live], np.diag(np.sqrt(0.1 * (x[:, live] ** 2).sum(0)))]),
+        np.vstack([y, np.zeros((3, 2))]),
+        rcond=None,
+    )[0]
     np.testing.assert_allclose(W[:, live], expected.T, atol=1e-9)
     assert not W[:, 2].any()
     np.testing.assert_allclose(b, Y.double().numpy().mean(0) - W @ X.double().numpy().mean(0))

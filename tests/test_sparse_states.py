@@ -10,10 +10,25 @@ from implicit_models.sim.states import states
 from reproduction.baselines.mlp import MLP
 from reproduction.pruning import nonzeros, sparsity
 from reproduction.recipe import Recipe
-from reproduction.sparse_states import accuracy_of, lasso_sweep, largest_without_loss, own_states, plateau, radius_sweep, refit_head
+from reproduction.sparse_states import (
+    accuracy_of,
+    largest_without_loss,
+    lasso_sweep,
+    own_states,
+    plateau,
+    radius_sweep,
+    refit_head,
+)
 from reproduction.sparsity_study import (
-    best_sparse, lasso_curve, magnitude_curves, mean_difference, objective_curve, part_of, radius_curve, share_curves,
-)  # fmt: skip
+    best_sparse,
+    lasso_curve,
+    magnitude_curves,
+    mean_difference,
+    objective_curve,
+    part_of,
+    radius_curve,
+    share_curves,
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +68,9 @@ def test_rows_lie_in_the_ball_and_are_optimal(teacher, scale, feedback):
         for row in (0, 7):  # one of the second layer, one of the first
             columns = np.hstack([X if feedback == "full" else X[:, 5:] if row < 5 else X[:, :0], U])
             a, c = cp.Variable(columns.shape[1]), cp.Variable()
-            least = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(columns @ a + c - Z[:, row])), [cp.norm1(a) <= kappa]).solve(solver=cp.CLARABEL)
+            least = cp.Problem(
+                cp.Minimize(0.5 * cp.sum_squares(columns @ a + c - Z[:, row])), [cp.norm1(a) <= kappa]
+            ).solve(solver=cp.CLARABEL)
             reached = 0.5 * np.sum((X @ A[row] + U @ B[row] + b[row] - Z[:, row]) ** 2)
             assert reached == pytest.approx(least, rel=1e-4, abs=1e-7)
 
@@ -61,7 +78,10 @@ def test_rows_lie_in_the_ball_and_are_optimal(teacher, scale, feedback):
 def test_counts_are_those_of_the_matrices(teacher):
     network, _, found = teacher
     model = radius_sweep(found, (0.3,), scale="std")[0.3]
-    A, B, C, D, b, d = (p.detach().numpy() for p in (model.model.A, model.model.B, model.model.C, model.model.D, model.model.b, model.model.d))
+    A, B, C, D, b, d = (
+        p.detach().numpy()
+        for p in (model.model.A, model.model.B, model.model.C, model.model.D, model.model.b, model.model.d)
+    )
     assert model.states_nnz == sum(np.count_nonzero(M) for M in (A, B, b)) and model.feedback_nnz == np.count_nonzero(A)
     assert model.nnz == model.states_nnz + 3 * 5 + 3 and np.count_nonzero(D) == 0
     assert model.own_nnz == np.count_nonzero(np.diag(A)) > 0, "an active state explains itself"
@@ -94,7 +114,10 @@ def test_refitted_head_of_the_exact_model_gives_the_outputs(teacher):
 def test_summaries_by_hand():
     assert largest_without_loss([90, 50, 10], [5.0, -0.1, 0.0]) == 50 and largest_without_loss([90], [1.0]) == -np.inf
     assert largest_without_loss([90, 50], [1.0, 0.0], allowed=1.0) == 90
-    assert best_sparse({"sparsity": [50, 20, -5], "drop": [0.0, -0.1, -1.0]}) == 20 and best_sparse({"sparsity": [-5], "drop": [-1.0]}) == 0
+    assert (
+        best_sparse({"sparsity": [50, 20, -5], "drop": [0.0, -0.1, -1.0]}) == 20
+        and best_sparse({"sparsity": [-5], "drop": [-1.0]}) == 0
+    )
     assert plateau([1.0, 0.1, 0.5], [0.80, 0.60, 0.795]) == 0.5
     assert plateau([0.1, 0.5, 1.0], [0.80, 0.70, 0.80]) == 1.0 and plateau([0.1, 1.0], [0.8, 0.8]) == 0.1
     one = {"sparsity": [0, 10], "drop": [0.0, 10.0]}
@@ -107,14 +130,25 @@ def test_curves_of_a_study(teacher):
     recipe = Recipe(epochs=20, lr=0.02, batch_size=20, loss="cross_entropy")
     curve, _ = radius_curve(network, posts, (0.1, 50.0), feedback="strict_upper")
     assert curve["drop"][1] == pytest.approx(0, abs=1e-9) and curve["failed"] == [0, 0] and curve["own"] == [0, 0]
-    assert curve["drop_forced"][1] == pytest.approx(0, abs=1e-9) and curve["match_1"][1] > 1 - 1e-6 < curve["match_2"][1]
+    assert (
+        curve["drop_forced"][1] == pytest.approx(0, abs=1e-9) and curve["match_1"][1] > 1 - 1e-6 < curve["match_2"][1]
+    )
     assert curve["sparsity"] == [pytest.approx(sparsity(nnz, network)) for nnz in curve["nnz"]]
     curves = magnitude_curves(network, posts, (-10, 60, 99.9), recipe=recipe, seed=0)
     assert all(c["sparsity"] == [pytest.approx(60, abs=100 / nonzeros(network))] for c in curves.values())
     kept, again = (curves[name]["drop"][0] for name in ("magnitude_layer", "magnitude_layer_retrained"))
     assert again < kept and kept > 5, "pruning must hurt and retraining help for the comparison to tell"
     assert len(lasso_curve(found, network, posts, (0.3, 0.01))["drop"]) == 2
-    shares = share_curves(network, posts, (0.5, 1.0), (50.0,), build=lambda: MLP((6, 8, 5, 3), seed=1), recipe=recipe, seed=0, feedback="strict_upper")
+    shares = share_curves(
+        network,
+        posts,
+        (0.5, 1.0),
+        (50.0,),
+        build=lambda: MLP((6, 8, 5, 3), seed=1),
+        recipe=recipe,
+        seed=0,
+        feedback="strict_upper",
+    )
     assert shares["50"][1] == 100 and set(shares) == {"50", "dense"}
     half, whole = part_of(posts, 0.5, 1), part_of(posts, 1.0, 1)
     assert len(half) == 100 and set(half) <= set(whole) and not np.array_equal(half, part_of(posts, 0.5, 2))

@@ -73,7 +73,9 @@ def test_everything_kept_is_the_network(network):
 def test_rows_are_those_of_one_problem_at_a_time(network, scale):
     """Every row of one block, from the plain matrices of its states."""
     u = images()
-    model = sparsify(network, u, budget=kappa(0.5), states="teacher", scale=scale, refit=False, min_active=0.0, head=False)
+    model = sparsify(
+        network, u, budget=kappa(0.5), states="teacher", scale=scale, refit=False, min_active=0.0, head=False
+    )
     layers, known, z = states_of(network, u)
     scales = layer_scales(layers, scale)
     block = 2
@@ -93,10 +95,16 @@ def test_rows_are_those_of_one_problem_at_a_time(network, scale):
             reads, (channels, *rest) = b.sources[s][w], layers.shape_of(s)
             columns += [at + c * int(np.prod(rest)) + p for p in reads[reads >= 0] for c in range(channels)]
         columns = [j for j in columns if X[:, j].std() > 0]
-        M = (X[:, columns] - X[:, columns].mean(0)) / s_x[columns] * (1.0 if scale == "std" else np.median(s_x[columns]))
+        M = (
+            (X[:, columns] - X[:, columns].mean(0))
+            / s_x[columns]
+            * (1.0 if scale == "std" else np.median(s_x[columns]))
+        )
         radius = 0.5 if scale == "std" else 0.5 * s_z[i] / np.median(s_x[columns]) / Z[:, i].std()
         target = (Z[:, i] - Z[:, i].mean()) / Z[:, i].std()
-        expected = solve_rows(M.T @ M, (M.T @ target)[None], np.array([target @ target]), kappa=radius, rtol=1e-12, atol=1e-14).A[0]
+        expected = solve_rows(
+            M.T @ M, (M.T @ target)[None], np.array([target @ target]), kappa=radius, rtol=1e-12, atol=1e-14
+        ).A[0]
         unit = s_x[columns] / (1.0 if scale == "std" else np.median(s_x[columns]))
         np.testing.assert_allclose(A[i, columns], expected * Z[:, i].std() / unit, rtol=1e-4, atol=1e-6)
         assert np.count_nonzero(A[i]) == np.count_nonzero(A[i, columns])
@@ -120,7 +128,9 @@ def test_theorem_scale_is_that_of_the_assembled_matrix(network):
     uniform = layer_scales(layers, "uniform")
     B = np.abs(model.B.to_dense().numpy())
     g = (A.sum(1) + B.sum(1)).max() / 0.99
-    assert [u[0] for u in uniform] == pytest.approx([g, g**2, g**3, g**4, g**5]) and norms.max() <= g * 0.99 * (1 + 1e-12)
+    assert [u[0] for u in uniform] == pytest.approx([g, g**2, g**3, g**4, g**5]) and norms.max() <= g * 0.99 * (
+        1 + 1e-12
+    )
 
 
 def test_student_rows_see_the_students_states(network):
@@ -168,10 +178,14 @@ def test_counts(network):
     model = sparsify(network, images(), budget=keep(0.25), head=False)
     layers, report = model.layers, model.report
     nnz = sum(rows_of(model, r.block)[0].astype(bool).sum() for r in report.layers)
-    assert report.row_entries == nnz + layers.entries(0) and report.own_row_entries == sum(layers.entries(i) for i in range(5))
+    assert report.row_entries == nnz + layers.entries(0) and report.own_row_entries == sum(
+        layers.entries(i) for i in range(5)
+    )
     assert report.own_numbers == sum(m.weight.numel() for m in network.modules() if isinstance(m, nn.Conv2d))
     n = layers.n_states
-    assert report.full_matrix == n * (n + 128) and report.sparsity == pytest.approx(1 - report.row_entries / report.own_row_entries)
+    assert report.full_matrix == n * (n + 128) and report.sparsity == pytest.approx(
+        1 - report.row_entries / report.own_row_entries
+    )
     assert report.sparsity_of_numbers < 0 < report.sparsity  # rows of their own untie the kernels
 
 
@@ -205,11 +219,24 @@ def test_before_and_functions_as_support(network):
     student = sparsify(network, u, budget=keep(0.1), support="before")
     with torch.no_grad():
         assert float((student(u) - network(u)).norm()) < float((before(u) - network(u)).norm())
-    assert before.report.layers[0].columns == 3 * 64 + 128 and before.report.layers[-1].columns == 128 + 3 * 192 + 5 * 16
-    centre = sparsify(network, u, budget=keep(1.0), support=lambda layers, k: {s: i[:, :1] for s, i in layers.blocks[k].sources.items()}, states="teacher")
+    assert (
+        before.report.layers[0].columns == 3 * 64 + 128 and before.report.layers[-1].columns == 128 + 3 * 192 + 5 * 16
+    )
+    centre = sparsify(
+        network,
+        u,
+        budget=keep(1.0),
+        support=lambda layers, k: {s: i[:, :1] for s, i in layers.blocks[k].sources.items()},
+        states="teacher",
+    )
     assert centre.report.layers[0].columns <= 3
     with pytest.raises(ValueError, match="source 9 must be an earlier block"):
-        sparsify(network, u, budget=keep(0.5), support=lambda layers, k: {9: layers.blocks[k].sources[max(layers.blocks[k].sources)]})
+        sparsify(
+            network,
+            u,
+            budget=keep(0.5),
+            support=lambda layers, k: {9: layers.blocks[k].sources[max(layers.blocks[k].sources)]},
+        )
 
 
 def test_rows_of_a_dead_channel_a_constant_target_and_an_empty_support(network):
@@ -221,7 +248,13 @@ def test_rows_of_a_dead_channel_a_constant_target_and_an_empty_support(network):
     model = sparsify(dead, u, budget=keep(0.3))
     A, _ = rows_of(model, 1)
     assert not A[:, 64:128].any() and np.isfinite(model(u).detach().numpy()).all()
-    nothing = sparsify(dead, u, budget=keep(0.5), support=lambda layers, k: {s: np.full_like(i, -1) for s, i in layers.blocks[k].sources.items()}, head=False)
+    nothing = sparsify(
+        dead,
+        u,
+        budget=keep(0.5),
+        support=lambda layers, k: {s: np.full_like(i, -1) for s, i in layers.blocks[k].sources.items()},
+        head=False,
+    )
     assert nothing.report.row_entries == nothing.layers.entries(0) and nothing.report.layers[0].status["empty"] == 192
     with torch.no_grad():
         z = nothing.pre_activation(1, nothing.states(u))
@@ -264,18 +297,26 @@ def test_a_share_is_rounded_up_but_for_rounding():
     """.07 of 100 columns are 7, although .07 times 100 is 7.000000000000001."""
     rng = np.random.default_rng(0)
     M, z = rng.normal(size=(300, 100)), rng.normal(size=(1, 300))
-    A, *_ = solve_position(M.T @ M, z @ M, (z**2).sum(1), 300, keep(0.07, 0.071), np.ones(1), rtol=1e-9, atol=1e-9, cap=None)
+    A, *_ = solve_position(
+        M.T @ M, z @ M, (z**2).sum(1), 300, keep(0.07, 0.071), np.ones(1), rtol=1e-9, atol=1e-9, cap=None
+    )
     assert np.count_nonzero(A, axis=2).tolist() == [[7, 8]]
 
 
 def test_layers_of_a_single_state_in_double_precision():
     """Its columns and targets are copies: what centres them leaves the states alone."""
-    network = drawn(nn.Sequential(nn.Linear(3, 1), nn.Tanh(), nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 2)))
+    network = drawn(
+        nn.Sequential(
+            nn.Linear(3, 1), nn.Tanh(), nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 1), nn.Tanh(), nn.Linear(1, 2)
+        )
+    )
     u = images(40, shape=(3,))
     model = sparsify(network, u, budget=keep(1.0), states="teacher", ridge=0.0)
     for block in (1, 2):
         np.testing.assert_allclose(rows_of(model, block)[0], network[2 * block].weight.detach().numpy(), rtol=1e-9)
-        np.testing.assert_allclose(rows_of(model, block)[1], network[2 * block].bias.detach().numpy(), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            rows_of(model, block)[1], network[2 * block].bias.detach().numpy(), rtol=1e-9, atol=1e-12
+        )
     with torch.no_grad():
         assert float((model(u) - network(u)).abs().max()) < 2e-2 * float(network(u).std())  # the ridge of the head
 
@@ -309,7 +350,15 @@ class Negative(Normalised):
         return self.last(torch.relu(self.change(torch.relu(self.first(x)))))
 
 
-@pytest.mark.parametrize("change, words", [(lambda h: -h, "neg of a value"), (lambda h: 1.0 - h, "sub of a value"), (lambda h: h * -2.0, "mul with a negative"), (lambda h: torch.sub(h, 2 * h), "sub of two values")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda h: -h, "neg of a value"),
+        (lambda h: 1.0 - h, "sub of a value"),
+        (lambda h: h * -2.0, "mul with a negative"),
+        (lambda h: torch.sub(h, 2 * h), "sub of two values"),
+    ],
+)
 def test_scales_need_sums(change, words):
     with pytest.raises(ValueError, match=words):
         layer_scales(read_layers(drawn(Negative(change)), (4,)), "theorem")
@@ -317,13 +366,28 @@ def test_scales_need_sums(change, words):
 
 def test_shared_kernels_do_not_feel_an_offset_of_their_columns():
     """States of 1000 plus or minus .1, in single precision, against the same problem in double precision."""
-    network = drawn(nn.Sequential(nn.Conv2d(2, 2, 1), nn.LeakyReLU(0.5), nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)))
+    network = drawn(
+        nn.Sequential(
+            nn.Conv2d(2, 2, 1), nn.LeakyReLU(0.5), nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 2)
+        )
+    )
     with torch.no_grad():
         network[0].weight.mul_(0.1)
         network[0].bias.fill_(1000.0)
     u = images(80)
-    double = sparsify(network, u, budget=keep(1.0), states="teacher", share_conv=True, ridge=0.0, min_active=0.0, head=False)
-    single = sparsify(network.float(), u.float(), budget=keep(1.0), states="teacher", share_conv=True, ridge=0.0, min_active=0.0, head=False)
+    double = sparsify(
+        network, u, budget=keep(1.0), states="teacher", share_conv=True, ridge=0.0, min_active=0.0, head=False
+    )
+    single = sparsify(
+        network.float(),
+        u.float(),
+        budget=keep(1.0),
+        states="teacher",
+        share_conv=True,
+        ridge=0.0,
+        min_active=0.0,
+        head=False,
+    )
     kernel = rows_of(double, 1)[0]
     np.testing.assert_allclose(rows_of(single, 1)[0], kernel, atol=2e-2 * np.abs(kernel).max())
 
@@ -395,7 +459,15 @@ def test_float32_and_non_contiguous_inputs():
         ({"data": (images() * 100).to(torch.int64)}, TypeError, "inputs are torch.int64, the network is torch.float64"),
         ({"data": images().numpy()}, TypeError, "data must be a torch tensor, got ndarray"),
         ({"data": images(1)}, ValueError, "at least 2 samples, got 1"),
-        ({"data": images().index_put((torch.tensor([3]), torch.tensor([1])), torch.tensor(float("nan"), dtype=torch.float64))}, ValueError, "sample 3"),
+        (
+            {
+                "data": images().index_put(
+                    (torch.tensor([3]), torch.tensor([1])), torch.tensor(float("nan"), dtype=torch.float64)
+                )
+            },
+            ValueError,
+            "sample 3",
+        ),
         ({"held_out": images(5, shape=(2, 9, 8))}, ValueError, r"samples must have shape \(2, 8, 8\), got \(2, 9, 8\)"),
         ({"budget": 0.3}, TypeError, "budget must be kappa"),
         ({"scale": "unit"}, ValueError, "scale must be one of std, theorem, uniform, got 'unit'"),
@@ -447,13 +519,18 @@ def test_a_head_needs_a_linear_layer_at_the_end():
     network = drawn(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4), nn.Tanh()))
     with pytest.raises(TypeError, match="head=False"):
         sparsify(network, images(30, shape=(6,)), budget=lam(0.01))
-    assert sparsify(network, images(30, shape=(6,)), budget=lam(0.01), head=False)(images(3, shape=(6,))).shape == (3, 4)
+    assert sparsify(network, images(30, shape=(6,)), budget=lam(0.01), head=False)(images(3, shape=(6,))).shape == (
+        3,
+        4,
+    )
 
 
 def test_shared_kernels_are_one_problem_of_all_positions(network):
     """A block's kernel from the plain window matrix, and the rows it makes from a convolution."""
     u = images(50)
-    model = sparsify(network, u, budget=kappa(0.6), states="teacher", refit=False, share_conv=True, min_active=0.0, head=False)
+    model = sparsify(
+        network, u, budget=kappa(0.6), states="teacher", refit=False, share_conv=True, min_active=0.0, head=False
+    )
     layers, known, z = states_of(network, u)
     unfolded = nn.functional.unfold(known[0], 3, padding=1)  # (N, C 9, P), channel-major
     M = unfolded.reshape(50, 3, 9, 64).permute(2, 1, 0, 3).reshape(27, -1).T.numpy()  # taps, then channels
@@ -469,7 +546,9 @@ def test_shared_kernels_are_one_problem_of_all_positions(network):
     np.testing.assert_allclose(known[0].flatten(1).numpy() @ A.T, convolved, atol=1e-6)
     assert np.ptp(shift.reshape(3, 64), axis=1).max() == 0
     report = model.report
-    assert report.numbers == sum(r.numbers for r in report.layers) + 54 and report.layers[0].numbers == np.count_nonzero(expected)
+    assert report.numbers == sum(r.numbers for r in report.layers) + 54 and report.layers[
+        0
+    ].numbers == np.count_nonzero(expected)
     assert report.sparsity_of_numbers > 0
 
 

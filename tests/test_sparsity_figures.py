@@ -1,4 +1,5 @@
-"""Figures of sparsity: what is drawn are medians and ranges, labels carry units, styles tell curves apart without colour."""
+"""Figures of sparsity: what is drawn are medians and ranges, labels carry units, styles tell curves apart without
+colour."""
 
 import matplotlib
 
@@ -34,15 +35,28 @@ def test_a_seed_with_fewer_points_shortens_the_curve(axes):
 
 
 def test_against_share_shows_median_and_range(axes):
-    against_share(axes, [0.1, 1.0], {"0.5": [[10, 20], [30, 40], [12, 30]], "dense": [[1, 2]]}, ylabel="accuracy (%)", labels={"0.5": "kappa = 0.5"})
+    against_share(
+        axes,
+        [0.1, 1.0],
+        {"0.5": [[10, 20], [30, 40], [12, 30]], "dense": [[1, 2]]},
+        ylabel="accuracy (%)",
+        labels={"0.5": "kappa = 0.5"},
+    )
     first, dense = axes.lines
-    assert first.get_xdata().tolist() == [10, 100] and first.get_ydata().tolist() == [12, 30] and first.get_label() == "kappa = 0.5"
+    assert (
+        first.get_xdata().tolist() == [10, 100]
+        and first.get_ydata().tolist() == [12, 30]
+        and first.get_label() == "kappa = 0.5"
+    )
     assert dense.get_label() == STYLES["dense"][0]
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == 10 and band[:, 1].max() == 40
 
 
 def test_styles_differ_without_colour():
-    marks = [(style(name)["marker"], style(name)["linestyle"]) for name in ("sim", "sim_head", "magnitude", "magnitude_layer", "magnitude_retrained", "lasso", "published")]
+    marks = [
+        (style(name)["marker"], style(name)["linestyle"])
+        for name in ("sim", "sim_head", "magnitude", "magnitude_layer", "magnitude_retrained", "lasso", "published")
+    ]
     assert len(set(marks)) == len(marks)
     assert style("0.05", 2)["label"] == "0.05"

@@ -1,4 +1,5 @@
-"""The spiky series: its formula, the facts that the papers state, windows without leakage, and the scale behind the published errors."""
+"""The spiky series: its formula, the facts that the papers state, windows without leakage, and the scale behind the
+published errors."""
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def test_noise_is_a_deviation():
 
 
 def test_on_the_unit_scale_a_constant_scores_the_published_error():
-    """The published .011 of the LSTM and .012 of the transformer are those of a constant on [0, 1], the .004 that of persistence."""
+    """The published .011 of the LSTM and .012 of the transformer are those of a constant on [0, 1], the .004 that of
+    persistence."""
     constant, persistence = [], []
     for seed in range(5):
         data = spiky(scaling="unit", noise=0.0, seed=seed)
@@ -74,7 +76,11 @@ def test_same_seed_same_series():
     ("arguments", "error", "message"),
     [
         ({"n_spikes": 71}, ValueError, "71 spikes of 100 points do not fit into n_train = 7000: there are 70 slots"),
-        ({"n_test": 10, "n_spikes_test": 0}, ValueError, "n_test = 10 is shorter than a window of 10 points and its target, 1 later"),
+        (
+            {"n_test": 10, "n_spikes_test": 0},
+            ValueError,
+            "n_test = 10 is shorter than a window of 10 points and its target, 1 later",
+        ),
         ({"noise": -0.1}, ValueError, "noise must be a finite number of at least 0, got -0.1"),
         ({"spacing": 0.0}, ValueError, "spacing must be a finite number above 0, got 0.0"),
         ({"scaling": "log"}, ValueError, "scaling must be 'raw', 'unit' or 'standard', got 'log'"),

@@ -1,4 +1,5 @@
-"""Facts of the spiky series: controls by normal equations, floors by simulated forecasters, the recurrence of a spike."""
+"""Facts of the spiky series: controls by normal equations, floors by simulated forecasters, the recurrence of a
+spike."""
 
 import numpy as np
 import pytest
@@ -9,8 +10,16 @@ from hypothesis import strategies as st
 from data_gen.spiky import FREQUENCIES, spike, spiky
 from reproduction.evaluation import count_parameters
 from reproduction.spiky_study import (
-    SPACING, closest_epoch, control_forecasts, floor, in_raw_units, resemblance, split_error, stretch, unit_factors,
-)  # fmt: skip
+    SPACING,
+    closest_epoch,
+    control_forecasts,
+    floor,
+    in_raw_units,
+    resemblance,
+    split_error,
+    stretch,
+    unit_factors,
+)
 from reproduction.tasks import spiky as task
 from reproduction.tasks.registry import ARCHITECTURES
 
@@ -36,7 +45,11 @@ def test_autoregression_of_a_constant_series_is_that_constant():
 
 
 def test_errors_split_by_the_place_of_the_target():
-    target, forecast, inside = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1.0], [1.0], [4.0], [3.0]]), np.array([0, 0, 1, 1], bool)
+    target, forecast, inside = (
+        np.array([[0.0], [1.0], [2.0], [3.0]]),
+        np.array([[1.0], [1.0], [4.0], [3.0]]),
+        np.array([0, 0, 1, 1], bool),
+    )
     assert split_error(forecast, target, inside) == {"all": 1.25, "inside": 2.0, "outside": 0.5}
     with pytest.raises(ValueError, match=r"forecast \(3, 1\)"):
         split_error(forecast[:3], target, inside)
@@ -49,14 +62,20 @@ def test_resemblance_of_a_scaled_copy(factor, offset, seed):
     inside = np.arange(50) % 2 == 0
     found = resemblance(factor * target + offset, target, inside)
     assert found["magnitude"] == pytest.approx(factor, rel=1e-9) and found["correlation"] == pytest.approx(1)
-    assert resemblance(np.full_like(target, offset), target, inside) == {"magnitude": pytest.approx(0, abs=1e-12), "correlation": 0.0}
+    assert resemblance(np.full_like(target, offset), target, inside) == {
+        "magnitude": pytest.approx(0, abs=1e-12),
+        "correlation": 0.0,
+    }
 
 
 @pytest.mark.parametrize("scaling", ["raw", "unit", "standard"])
 def test_errors_change_units_as_the_generator_scales(scaling):
     factors = unit_factors(small(scaling=scaling))
     assert factors[scaling] == pytest.approx(1)
-    errors = {name: float(np.mean((small(scaling=name).test[0][1] - small(scaling=name).test[0][0][:, -1:]) ** 2)) for name in factors}
+    errors = {
+        name: float(np.mean((small(scaling=name).test[0][1] - small(scaling=name).test[0][0][:, -1:]) ** 2))
+        for name in factors
+    }
     for name in factors:
         assert errors[scaling] * factors[name] == pytest.approx(errors[name], rel=1e-4)
 
@@ -115,7 +134,10 @@ def test_raw_units_undo_the_scaling():
 
 def test_task_models_are_counted_and_take_their_data():
     kinds = {"implicit_rnn": "implicitRNN", "lstm": "LSTM", "transformer_decoder": "masked decoder"}
-    counts = {name: next(a.published for a in ARCHITECTURES if (a.task, a.model) == ("spiky", kind)) for name, kind in kinds.items()}
+    counts = {
+        name: next(a.published for a in ARCHITECTURES if (a.task, a.model) == ("spiky", kind))
+        for name, kind in kinds.items()
+    }
     assert {name: count_parameters(build()) for name, (build, _) in task.models(0).items()} == counts
     assert set(task.LABELS) == set(task.NETWORKS) | set(task.CONTROLS) and set(counts) == set(task.NETWORKS)
     for window, models in ((task.WINDOW, task.models(1)), (task.LONG_WINDOW, task.long_models(1))):
@@ -126,10 +148,16 @@ def test_task_models_are_counted_and_take_their_data():
 
 
 def test_the_transformer_is_trained_in_its_variants_only():
-    assert "transformer_decoder" not in task.models(0, "full", "sd .25") and "transformer_decoder" not in task.recurrent_models(0)
+    assert "transformer_decoder" not in task.models(
+        0, "full", "sd .25"
+    ) and "transformer_decoder" not in task.recurrent_models(0)
     for profile in ("quick", "full"):
         assert task.DEFAULT_VARIANT in task.settings(profile)["transformer_variants"]
-        assert set(task.settings(profile)["transformer_variants"]) <= set(task.settings(profile)["variants"]) <= set(task.VARIANTS)
+        assert (
+            set(task.settings(profile)["transformer_variants"])
+            <= set(task.settings(profile)["variants"])
+            <= set(task.VARIANTS)
+        )
 
 
 def test_a_short_constant_schedule_begins_the_long_one():

@@ -1,4 +1,5 @@
-"""States of a network: values by hand, the order of the layers, modules called again, nothing of the caller's touched."""
+"""States of a network: values by hand, the order of the layers, modules called again, nothing of the caller's
+touched."""
 
 import copy
 
@@ -101,9 +102,12 @@ def test_mlp_values_and_order():
 
 
 @given(
-    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5), seed=st.integers(0, 999), m=st.integers(1, 9), batch=st.integers(1, 4),
+    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5),
+    seed=st.integers(0, 999),
+    m=st.integers(1, 9),
+    batch=st.integers(1, 4),
     activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.Sigmoid, lambda: nn.LeakyReLU(0.2), lambda: nn.PReLU(init=0.3)]),
-)  # fmt: skip
+)
 @settings(deadline=None, max_examples=25)
 def test_states_solve_the_implicit_equation_of_the_teacher(sizes, seed, m, batch, activation):
     net = _mlp(*sizes, seed=seed, activation=activation).double()
@@ -130,14 +134,18 @@ def test_residual_network_with_batch_norm_equals_its_folded_form(inplace):
     assert [b.shape for b in s.blocks] == [(3, 4, 4), (3, 4, 4)] and s.n_states == 96
     t = teacher_matrices(s)
     np.testing.assert_allclose(s.X @ t.A.T + s.U @ t.B.T + t.b, s.Z, atol=1e-12)
-    assert t.A[:48, 48:].nnz == t.A.nnz and np.all(t.A.toarray()[:48, 48:].diagonal() != 0)  # the sum is a column of its own
+    assert t.A[:48, 48:].nnz == t.A.nnz and np.all(
+        t.A.toarray()[:48, 48:].diagonal() != 0
+    )  # the sum is a column of its own
 
 
 def test_linear_batch_norm_lies_inside_z():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).double()
     net[1].running_mean.normal_()
-    fused = nn.Sequential(fuse_linear_bn_eval(copy.deepcopy(net[0]).eval(), copy.deepcopy(net[1]).eval()), net[2], net[3])
+    fused = nn.Sequential(
+        fuse_linear_bn_eval(copy.deepcopy(net[0]).eval(), copy.deepcopy(net[1]).eval()), net[2], net[3]
+    )
     U = _inputs(9, 3)
     np.testing.assert_allclose(states(net, U).Z, states(fused, U).Z, atol=1e-12)
 
@@ -148,7 +156,9 @@ def test_unrolled_recurrence_has_a_block_per_call(cell):
     net, U = Unrolled(cell).double(), _inputs(5, 3, 2)
     s = states(net, U)
     name = "cell" if cell else "phi"
-    assert [b.name for b in s.blocks] == [f"{name}[2]", f"{name}[1]", f"{name}[0]"] and s.activation == [("tanh", 3)] * 3
+    assert [b.name for b in s.blocks] == [f"{name}[2]", f"{name}[1]", f"{name}[0]"] and s.activation == [
+        ("tanh", 3)
+    ] * 3
     if cell:
         W, V = net.cell.weight_ih, net.cell.weight_hh
         bias = net.cell.bias_ih + net.cell.bias_hh
@@ -195,7 +205,11 @@ def test_implicit_model_gives_its_equilibrium(activation):
     X = np.zeros((6, 7))
     for _ in range(500):  # Picard, by hand
         z = X @ A.T + U.numpy() @ B.T + b
-        X = np.maximum(z, 0) if activation == "relu" else np.hstack([np.tanh(z[:, :4]), np.where(z[:, 4:] > 0, z[:, 4:], 0.3 * z[:, 4:])])
+        X = (
+            np.maximum(z, 0)
+            if activation == "relu"
+            else np.hstack([np.tanh(z[:, :4]), np.where(z[:, 4:] > 0, z[:, 4:], 0.3 * z[:, 4:])])
+        )
     np.testing.assert_allclose(s.X, X, atol=1e-10)
     np.testing.assert_allclose(s.Z, z, atol=1e-10)
     np.testing.assert_allclose(s.Y, model(U).detach().numpy(), atol=1e-12)
@@ -239,7 +253,9 @@ def test_double_precision_pass_leaves_the_network_in_single():
     net, U = _mlp(5, 4, 2, dtype=torch.float32), _inputs(9, 5)
     s = states(net, U, dtype=torch.float64)
     assert s.Z.dtype == np.float64 and net[0].weight.dtype == torch.float32
-    np.testing.assert_allclose(s.Z, U.numpy() @ net[0].weight.detach().double().numpy().T + net[0].bias.detach().double().numpy(), atol=1e-15)
+    np.testing.assert_allclose(
+        s.Z, U.numpy() @ net[0].weight.detach().double().numpy().T + net[0].bias.detach().double().numpy(), atol=1e-15
+    )
 
 
 # ---------------------------------------------------------------- the caller's module
@@ -303,7 +319,12 @@ def test_an_exception_in_the_network_restores_it_too():
 class Functional(nn.Module):
     def __init__(self, hidden):
         super().__init__()
-        self.a, self.relu, self.b, self.c = nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 4, bias=False), nn.Linear(4, 2)
+        self.a, self.relu, self.b, self.c = (
+            nn.Linear(3, 4, bias=False),
+            nn.ReLU(),
+            nn.Linear(4, 4, bias=False),
+            nn.Linear(4, 2),
+        )
         self.hidden = hidden
 
     def forward(self, u):

@@ -20,7 +20,12 @@ def test_a_list_and_its_gzip_agree(tmp_path):
     packed = tmp_path / "list.csv.gz"
     packed.write_bytes(gzip.compress(LIST.encode()))
     assert plain.places == read_stations(packed).places
-    assert (plain.find("TLG").lat, plain.find("TLG").lon, plain.find("TLG").elev_m, plain.find("TLG").row) == (43.23, 77.23, -20.0, 3)
+    assert (plain.find("TLG").lat, plain.find("TLG").lon, plain.find("TLG").elev_m, plain.find("TLG").row) == (
+        43.23,
+        77.23,
+        -20.0,
+        3,
+    )
 
 
 def test_networks_fall_back_to_the_station(tmp_path):
@@ -28,13 +33,16 @@ def test_networks_fall_back_to_the_station(tmp_path):
     assert found.find("KZ.AAA") == found.find("AAA") and found.find("XYZ") is None
 
 
-@pytest.mark.parametrize(("row", "said"), [
-    ("BBB,BBB,91,10,0", r"row 4: lat = 91 is not in -90\.\.90"),
-    ("BBB,BBB,1,nan,0", r"row 4: lon = nan is not in"),
-    ("BBB,BBB,1,2,", r"row 4: elev_m = '' is not a number"),
-    ("BBB,BBB,1,2,12 m", r"row 4: elev_m = '12 m' is not a number"),
-    ("BBB,BBB,1,2,25000", r"row 4: elev_m = 25000 is not in"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("BBB,BBB,91,10,0", r"row 4: lat = 91 is not in -90\.\.90"),
+        ("BBB,BBB,1,nan,0", r"row 4: lon = nan is not in"),
+        ("BBB,BBB,1,2,", r"row 4: elev_m = '' is not a number"),
+        ("BBB,BBB,1,2,12 m", r"row 4: elev_m = '12 m' is not a number"),
+        ("BBB,BBB,1,2,25000", r"row 4: elev_m = 25000 is not in"),
+    ],
+)
 def test_a_bad_row_is_named(tmp_path, row, said):
     with pytest.raises(ValueError, match=said):
         read_stations(write(tmp_path / "list.csv", LIST + row + "\n"))
@@ -53,7 +61,9 @@ def test_a_name_at_two_places_fails_only_when_it_is_asked_for(tmp_path):
 
 
 def test_the_same_place_across_the_antimeridian(tmp_path):
-    found = read_stations(write(tmp_path / "list.csv", "sta,lat,lon,elev_m\nA,60,180,0\nA,60,-179.9999,0\nA,60,-180,0\n"))
+    found = read_stations(
+        write(tmp_path / "list.csv", "sta,lat,lon,elev_m\nA,60,180,0\nA,60,-179.9999,0\nA,60,-180,0\n")
+    )
     assert found.find("A").row == 2
 
 
@@ -72,7 +82,10 @@ def test_station_xml(tmp_path):
     pytest.importorskip("obspy", reason="StationXML is read by obspy")
     from obspy.core.inventory import Inventory, Network, Station
 
-    networks = [Network("XX", stations=[Station("AAA", 10.5, -20.25, 123.0)]), Network("YY", stations=[Station("AAA", 50, 60, 0)])]
+    networks = [
+        Network("XX", stations=[Station("AAA", 10.5, -20.25, 123.0)]),
+        Network("YY", stations=[Station("AAA", 50, 60, 0)]),
+    ]
     path = tmp_path / "stations.xml"
     Inventory(networks=networks, source="test").write(str(path), format="STATIONXML")
     found = read_stations(path)

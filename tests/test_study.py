@@ -52,8 +52,10 @@ def small_study(**options):
     return run_study(
         "small",
         lambda seed: identity(200, 5000, 3, shifts=[0, 20], seed=seed),
-        lambda seed: {"linear": (lambda: Linear(3, 3, seed=seed), Recipe(epochs=40, batch_size=20, lr=0.006)),
-                      "mlp": (lambda: MLP((3, 4, 3), seed=seed), Recipe(epochs=3))},
+        lambda seed: {
+            "linear": (lambda: Linear(3, 3, seed=seed), Recipe(epochs=40, batch_size=20, lr=0.006)),
+            "mlp": (lambda: MLP((3, 4, 3), seed=seed), Recipe(epochs=3)),
+        },
         [0, 5],
         **options,
     )

@@ -31,12 +31,21 @@ def market():
 
 def test_gaussian_prices_have_the_facts_of_gaussian_returns(market):
     close = 30 * np.exp(np.cumsum(np.random.default_rng(2).normal(0, 1e-3, len(market))))
-    flat = dataclasses.replace(market, open=close, high=close * 1.001, low=close / 1.001, close=close, vwap=close,
-                               volume=np.exp(np.random.default_rng(3).normal(0, 0.5, len(market))))
+    flat = dataclasses.replace(
+        market,
+        open=close,
+        high=close * 1.001,
+        low=close / 1.001,
+        close=close,
+        vwap=close,
+        volume=np.exp(np.random.default_rng(3).normal(0, 0.5, len(market))),
+    )
     facts = stylised_facts(flat)
     assert abs(facts["excess kurtosis of r"]) < 0.15 and facts["sd of r"] == pytest.approx(1e-3, rel=0.02)
     assert abs(facts["acf of |r| at 1 min"]) < 0.03 and abs(facts["acf of r at 1 min"]) < 0.03
-    assert facts["|r|, first half hour / mean"] == pytest.approx(1, abs=0.1) and facts["sd of log volume"] == pytest.approx(0.5, rel=0.03)
+    assert facts["|r|, first half hour / mean"] == pytest.approx(1, abs=0.1) and facts[
+        "sd of log volume"
+    ] == pytest.approx(0.5, rel=0.03)
     # the variance of ten points of a random walk is sigma^2 (10^2 - 1) / (6 * 10), the price's drift aside
     relative = facts["mean of v / price²"] * facts["mean price"] ** 2 / np.mean(close**2)
     assert relative == pytest.approx(1e-6 * 99 / 60, rel=0.1)
@@ -56,9 +65,18 @@ def test_too_little_is_refused(market):
 
 @pytest.mark.skipif(real_rows() is None, reason="no real bars in IMPLICIT_DATA")
 def test_synthetic_beside_real(market):
-    """The market of late 2021 against AMC's bars of spring 2022, within what two stocks of one kind differ by, and somewhat more."""
+    """The market of late 2021 against AMC's bars of spring 2022, within what two stocks of one kind differ by, and
+    somewhat more."""
     real, synthetic = stylised_facts(real_bars()), stylised_facts(market)
-    for name, allowed in (("excess kurtosis of r", 4), ("Hill index, largest 1 %", 0.7), ("acf of |r| at 1 min", 0.08),
-                          ("acf of |r| at 60 min", 0.08), ("|r|, first half hour / mean", 0.3), ("sd of log v", 0.3),
-                          ("corr of log v and the next", 0.2), ("mean |VWAP - close| / sd", 0.05), ("acf of VWAP returns at 1 min", 0.1)):
+    for name, allowed in (
+        ("excess kurtosis of r", 4),
+        ("Hill index, largest 1 %", 0.7),
+        ("acf of |r| at 1 min", 0.08),
+        ("acf of |r| at 60 min", 0.08),
+        ("|r|, first half hour / mean", 0.3),
+        ("sd of log v", 0.3),
+        ("corr of log v and the next", 0.2),
+        ("mean |VWAP - close| / sd", 0.05),
+        ("acf of VWAP returns at 1 min", 0.1),
+    ):
         assert abs(real[name] - synthetic[name]) < allowed, name

@@ -63,7 +63,9 @@ COUNTS = {
     ("spiky", "LSTM", "1-20-20-1"): (1861, lstm(20, 1), None),
     ("spiky", "implicitRNN", "n = 20, p = 21, q = 20, head 20-1"): (1661, implicit(20, 21, 20) + 21, None),
     ("spiky", "masked decoder", "one layer, 10 heads (2 in the extrapolation paper)"): (
-        43_529, encoder(10, 2048) + 31, None,
+        43_529,
+        encoder(10, 2048) + 31,
+        None,
     ),
     ("volatility", "LSTM", "1-38-38-1"): (None, 6271, None),
     ("volatility", "implicit", "n = 53, p = 60, q = 1"): (None, 6102, None),
@@ -71,7 +73,7 @@ COUNTS = {
     ("volatility", "MLP", "60-50-27-27-27-10-1"): (None, 6230, None),
     ("earthquake", "EikoNet", "270-32-128-128-128-32-4"): (42_500, 50_180, 42_500),
     ("earthquake", "implicit", "n = 190, p = 270, q = 4"): (42_680, 89_240, 42_680),
-}  # fmt: skip
+}
 
 
 def test_every_printed_architecture_is_counted():
@@ -82,24 +84,43 @@ def test_every_printed_architecture_is_counted():
 def test_every_wrong_count_has_a_reason():
     wrong = {(a.task, a.model) for a in ARCHITECTURES if a.right is False}
     assert wrong == {
-        ("arithmetic", "MLP"), ("arithmetic", "NALU"), ("arithmetic", "implicit"), ("arithmetic", "sequential encoder"),
-        ("rolling average", "LSTM"), ("rolling average", "encoder"),
-        ("earthquake", "EikoNet"), ("earthquake", "implicit"),
-    }  # fmt: skip
+        ("arithmetic", "MLP"),
+        ("arithmetic", "NALU"),
+        ("arithmetic", "implicit"),
+        ("arithmetic", "sequential encoder"),
+        ("rolling average", "LSTM"),
+        ("rolling average", "encoder"),
+        ("earthquake", "EikoNet"),
+        ("earthquake", "implicit"),
+    }
     for a in ARCHITECTURES:
         assert a.source and (a.right is not False or a.note)
         assert a.explanation is None or a.explained == a.published
 
 
 IDENTITY_COUNTS = {
-    "implicit": 196, "implicit_no_skip": 96, "implicit_strict_upper": 196, "linear": 100, "mlp": 220,
-    "mlp_10_9_9_10": 289, "mlp_bias_free": 400, "mlp_skip": 330, "transformer": 43_498,
-}  # fmt: skip
+    "implicit": 196,
+    "implicit_no_skip": 96,
+    "implicit_strict_upper": 196,
+    "linear": 100,
+    "mlp": 220,
+    "mlp_10_9_9_10": 289,
+    "mlp_bias_free": 400,
+    "mlp_skip": 330,
+    "transformer": 43_498,
+}
 ARITHMETIC_COUNTS = {
-    "implicit": 1470, "implicit_no_skip": 1420, "implicit_strict_upper": 1470, "linear": 50, "mlp": 631,
-    "mlp_bias_free": 610, "mlp_skip": 682, "nalu": 1830, "transformer_sequential": 6208,
+    "implicit": 1470,
+    "implicit_no_skip": 1420,
+    "implicit_strict_upper": 1470,
+    "linear": 50,
+    "mlp": 631,
+    "mlp_bias_free": 610,
+    "mlp_skip": 682,
+    "nalu": 1830,
+    "transformer_sequential": 6208,
     "transformer_depthwise": 217_349,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("task", "counts"), [(identity, IDENTITY_COUNTS), (arithmetic, ARITHMETIC_COUNTS)])
@@ -154,7 +175,7 @@ def test_table_5_2_models_and_data():
     assert len([name for name in models if name.startswith("mlp_")]) == 16
     assert type(models["mlp_relu6"][0]().layers[1]).__name__ == "ReLU6"
     data = arithmetic.table_data("subtraction", 0, "quick")
-    (u, _), = data.test.values()
+    ((u, _),) = data.test.values()
     assert data.u_train.shape[1] == 100 and 1 <= data.u_train.min() and data.u_train.max() <= 2 <= u.min()
 
 

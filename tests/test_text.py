@@ -28,7 +28,9 @@ def toy_posts():
         for k in range(size):
             group = GROUPS[k % 3]
             words = rng.permutation(WORDS[group].split() + ["shared"])
-            rows.append((group, str(1000 - 7 * k), f"Organization: Caf\xe9\n\n{' '.join(words)}\n> quoted\n\n--\nsigned\n"))
+            rows.append(
+                (group, str(1000 - 7 * k), f"Organization: Caf\xe9\n\n{' '.join(words)}\n> quoted\n\n--\nsigned\n")
+            )
         entries[split] = rows
     return entries
 
@@ -50,9 +52,12 @@ def toy_pickle(entries):
     content = {}
     for split, rows in entries.items():
         content[split] = Bunch(
-            data=[row[2] for row in rows], filenames=np.array([f"/home/x/{split}/{row[0]}/{row[1]}" for row in rows]),
-            target_names=list(GROUPS), target=np.array([GROUPS.index(row[0]) for row in rows]), DESCR=None,
-        )  # fmt: skip
+            data=[row[2] for row in rows],
+            filenames=np.array([f"/home/x/{split}/{row[0]}/{row[1]}" for row in rows]),
+            target_names=list(GROUPS),
+            target=np.array([GROUPS.index(row[0]) for row in rows]),
+            DESCR=None,
+        )
     return zlib.compress(pickle.dumps(content))
 
 
@@ -73,7 +78,9 @@ def toy(nowhere, monkeypatch):
     entries = toy_posts()
     archive = toy_archive(entries)
     monkeypatch.setattr(source, "POSTS_SHA256", source.checksum(source.from_archive(archive)))
-    monkeypatch.setattr(source, "FILES", {source.ARCHIVE: source.hashlib.sha256(archive).hexdigest(), source.PICKLE: "0" * 64})
+    monkeypatch.setattr(
+        source, "FILES", {source.ARCHIVE: source.hashlib.sha256(archive).hexdigest(), source.PICKLE: "0" * 64}
+    )
     (nowhere / "data" / source.ARCHIVE).write_bytes(archive)
     return entries
 
@@ -121,7 +128,11 @@ def test_foreign_files_are_reported_and_not_opened(toy, nowhere, monkeypatch):
         source.posts()
     assert not opened, "an unknown pickle was unpickled"
     message = str(error.value)
-    assert message.count("its checksum is wrong") == 2 and "IMPLICIT_OFFLINE" in message and "fetch_20newsgroups" in message
+    assert (
+        message.count("its checksum is wrong") == 2
+        and "IMPLICIT_OFFLINE" in message
+        and "fetch_20newsgroups" in message
+    )
 
 
 def test_scikit_learn_cache_with_other_posts_is_refused(toy, nowhere):
@@ -152,7 +163,9 @@ def test_tfidf_of_the_toy_by_hand(toy):
     first = dict(zip(data.meta["terms"], data.u_train[0]))  # a post of alt.one
     rare, common = 1 + np.log(13 / 5), 1 + np.log(13 / 13)
     norm = np.sqrt(3 * rare**2 + 5 * common**2)
-    assert first["apple"] == pytest.approx(rare / norm, rel=1e-6) and first["organization"] == pytest.approx(common / norm, rel=1e-6)
+    assert first["apple"] == pytest.approx(rare / norm, rel=1e-6) and first["organization"] == pytest.approx(
+        common / norm, rel=1e-6
+    )
     assert first["ball"] == 0 and data.u_train.dtype == np.float32
 
 
@@ -173,18 +186,24 @@ def test_subsets_and_removal(toy):
     small = text.newsgroups(3, n_train=9, n_test=2, n_features=3)
     assert small.u_train.shape == (9, 3) and len(small.test[0][1]) == 2
     bare = text.newsgroups(n_features=10, select="frequent", remove=("headers", "footers", "quotes"))
-    assert not {"organization", "quoted", "signed"} & set(bare.meta["terms"]) and bare.meta["remove"] == ("headers", "footers", "quotes")
+    assert not {"organization", "quoted", "signed"} & set(bare.meta["terms"]) and bare.meta["remove"] == (
+        "headers",
+        "footers",
+        "quotes",
+    )
 
 
 def test_embeddings_take_any_encoder_and_name_what_is_missing(toy):
-    data = text.newsgroups(features="embeddings", encoder=lambda texts: np.array([[len(t), t.count("a")] for t in texts]))
+    data = text.newsgroups(
+        features="embeddings", encoder=lambda texts: np.array([[len(t), t.count("a")] for t in texts])
+    )
     assert data.u_train.shape == (12, 2) and data.u_train[0, 0] == len(source.posts()[0]["train"].texts[0])
     with pytest.raises(ValueError, match=r"shape \(12,\) for 12 texts"):
         text.newsgroups(features="embeddings", encoder=lambda texts: np.ones(len(texts)))
     with pytest.raises(ValueError, match="text 0 is not finite"):
         text.newsgroups(features="embeddings", encoder=lambda texts: np.full((len(texts), 2), np.nan))
     try:
-        import sentence_transformers  # noqa: F401
+        import sentence_transformers
     except ImportError:
         with pytest.raises(ModuleNotFoundError, match="pip install sentence-transformers"):
             text.newsgroups(features="embeddings")
@@ -192,11 +211,17 @@ def test_embeddings_take_any_encoder_and_name_what_is_missing(toy):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"split": "half"}, "split must be one of bydate, random; got 'half'"), ({"features": "bag"}, "features .* got 'bag'"),
-     ({"select": "best"}, "select .* got 'best'"), ({"remove": ("tails",)}, "got 'tails'"), ({"n_features": 0}, "got 0"),
-     ({"n_features": 99}, "n_features = 99, but only"), ({"n_train": 13}, "n_train must be between 1 and 12"),
-     ({"n_train": 2}, "no term stands in 3 of the 2 training posts")],
-)  # fmt: skip
+    [
+        ({"split": "half"}, "split must be one of bydate, random; got 'half'"),
+        ({"features": "bag"}, "features .* got 'bag'"),
+        ({"select": "best"}, "select .* got 'best'"),
+        ({"remove": ("tails",)}, "got 'tails'"),
+        ({"n_features": 0}, "got 0"),
+        ({"n_features": 99}, "n_features = 99, but only"),
+        ({"n_train": 13}, "n_train must be between 1 and 12"),
+        ({"n_train": 2}, "no term stands in 3 of the 2 training posts"),
+    ],
+)
 def test_bad_options_are_named(toy, options, message):
     with pytest.raises(ValueError, match=message):
         text.newsgroups(**options)
@@ -206,7 +231,13 @@ def test_bad_options_are_named(toy, options, message):
 def test_trimming_is_scikit_learns(remove):
     from sklearn.datasets import _twenty_newsgroups as reference
 
-    samples = [content for _, _, content in toy_posts()["train"]] + ["", "\n\n", "one line", "a\n--\nb", "From: x\n\n> y\nz wrote:\n|w\nv\n\nsig"]
+    samples = [content for _, _, content in toy_posts()["train"]] + [
+        "",
+        "\n\n",
+        "one line",
+        "a\n--\nb",
+        "From: x\n\n> y\nz wrote:\n|w\nv\n\nsig",
+    ]
     for sample in samples:
         expected = sample
         if "headers" in remove:

@@ -20,12 +20,18 @@ def test_the_file_holds_what_was_trained(method, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == str(path) and "in distribution: km_median" in printed
     locator = LearnedLocator.load(path, kind=method)
-    assert locator.about["stations within, degrees"] == 20 and locator.about["noise of picks, s"] == 0.5 and locator.about["seed"] == 3
+    assert (
+        locator.about["stations within, degrees"] == 20
+        and locator.about["noise of picks, s"] == 0.5
+        and locator.about["seed"] == 3
+    )
     assert locator.encoding.longitude == "anchor" and locator.encoding.n_stations == 5
     # the errors that the command measured on the network are those of the file's own answers
     data = command.regional_data("quick", 3)
     samples = data.meta["samples"][0]
-    lat, lon, depth, time = locator.predict(samples.station_lat, samples.station_lon, samples.delay_s, samples.back_azimuth)
+    lat, lon, depth, time = locator.predict(
+        samples.station_lat, samples.station_lon, samples.delay_s, samples.back_azimuth
+    )
     said = locator.about["test"]["in distribution"]
     assert np.abs(depth - samples.depth_km).mean() == pytest.approx(said["depth_km"], abs=0.02)
     assert np.abs(time - samples.anchor_time_s).mean() == pytest.approx(said["time_s"], abs=0.02)

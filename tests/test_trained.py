@@ -40,9 +40,12 @@ class Counter:
 
 def run(build, **change):
     arguments = dict(
-        build=build, data=identity(60, 5, dim=4, shifts=(0,), seed=0), recipe=RECIPE, seed=2,
+        build=build,
+        data=identity(60, 5, dim=4, shifts=(0,), seed=0),
+        recipe=RECIPE,
+        seed=2,
         key_modules=["reproduction.baselines.mlp"],
-    )  # fmt: skip
+    )
     return train_or_load("toy", **{**arguments, **change})
 
 
@@ -65,12 +68,16 @@ def test_the_second_request_is_read_and_equals_a_plain_training(cache):
 @pytest.mark.parametrize(
     "change",
     [
-        dict(seed=3), dict(recipe=Recipe(epochs=3, batch_size=30)), dict(build=Counter(hidden=7)),
-        dict(build=Counter(seed=8)), dict(data=identity(60, 5, dim=4, shifts=(0,), seed=1)),
-        dict(parameters={"kappa": 0.5}), dict(key_modules=["reproduction.baselines.nalu"]),
+        dict(seed=3),
+        dict(recipe=Recipe(epochs=3, batch_size=30)),
+        dict(build=Counter(hidden=7)),
+        dict(build=Counter(seed=8)),
+        dict(data=identity(60, 5, dim=4, shifts=(0,), seed=1)),
+        dict(parameters={"kappa": 0.5}),
+        dict(key_modules=["reproduction.baselines.nalu"]),
     ],
     ids=["seed", "recipe", "size", "initial weights", "data", "parameters", "code"],
-)  # fmt: skip
+)
 def test_any_other_content_is_trained_anew(cache, change):
     run(Counter())
     run(**{"build": Counter(), **change})

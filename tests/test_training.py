@@ -162,10 +162,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     u, y = regression()
     path, recipe = tmp_path / "run.pt", Recipe(epochs=1)
     train(MODELS["mlp"](), u, y, recipe=recipe, seed=4, checkpoint=path)
-    others = {
-        "seed": dict(seed=5),
-        "recipe": dict(recipe=Recipe(epochs=2)),
-    }
+    others = {"seed": dict(seed=5), "recipe": dict(recipe=Recipe(epochs=2))}
     for name, change in others.items():
         with pytest.raises(ValueError, match=f"another run: its {name}"):
             train(MODELS["mlp"](), u, y, **{"recipe": recipe, "seed": 4, "checkpoint": path, **change})
@@ -267,9 +264,8 @@ def test_mode_is_restored_and_evaluation_does_not_leave_it_changed():
     model = MODELS["dropout"]().eval()
     modes = []
     history = train(
-        model, u, y, recipe=Recipe(epochs=2), seed=0,
-        evaluate=lambda m: modes.append(m.training) or m.eval() and 1.5,
-    )  # fmt: skip
+        model, u, y, recipe=Recipe(epochs=2), seed=0, evaluate=lambda m: modes.append(m.training) or m.eval() and 1.5
+    )
     assert not model.training and modes == [True, True] and history.evaluation == [1.5, 1.5]
 
 
@@ -318,12 +314,16 @@ def test_progress_bar_is_silent_on_a_pipe(capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(epochs=0), "epochs = 0"), (dict(lr=0.0), "lr = 0.0"), (dict(batch_size=0), "batch_size = 0"),
-        (dict(schedule="linear"), "schedule = 'linear'"), (dict(loss="mae"), "loss = 'mae'"),
-        (dict(clip=-1.0), "clip = -1.0"), (dict(on_nan="ignore"), "on_nan = 'ignore'"),
+        (dict(epochs=0), "epochs = 0"),
+        (dict(lr=0.0), "lr = 0.0"),
+        (dict(batch_size=0), "batch_size = 0"),
+        (dict(schedule="linear"), "schedule = 'linear'"),
+        (dict(loss="mae"), "loss = 'mae'"),
+        (dict(clip=-1.0), "clip = -1.0"),
+        (dict(on_nan="ignore"), "on_nan = 'ignore'"),
         (dict(weight_decay=-0.1), "weight_decay = -0.1"),
     ],
-)  # fmt: skip
+)
 def test_bad_recipes_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         Recipe(**{"epochs": 1, **change})

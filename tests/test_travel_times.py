@@ -158,7 +158,8 @@ def test_time_is_continuous_and_rises_with_distance(table, depth, dist):
 
 
 def test_bend_of_a_crossover_is_kept(table, taupy):
-    """Along 0.01 degrees through the change from the crust to the mantle the table stays on the branch that is first."""
+    """Along 0.01 degrees through the change from the crust to the mantle the table stays on the branch that is
+    first."""
     dist = np.arange(1.0, 2.0, 0.02)
     wanted = np.array([taupy(5.0, x).time for x in dist])
     assert np.abs(table.lookup(5.0, dist)[0] - wanted).max() < 5e-3
@@ -174,11 +175,17 @@ def test_default_grid_and_shape(table):
 
 
 def test_shadow(table, taupy):
-    assert table.p_end_deg[0] == pytest.approx(99.65, abs=0.01) and table.p_end_deg[694] == pytest.approx(96.92, abs=0.01)
+    assert table.p_end_deg[0] == pytest.approx(99.65, abs=0.01) and table.p_end_deg[694] == pytest.approx(
+        96.92, abs=0.01
+    )
     for dist in (105.0, 140.0):
         arrival = taupy(100.0, dist)
         T, _, Tx = table.lookup(100.0, dist)
-        assert arrival.name == "Pdiff" and T == pytest.approx(arrival.time, abs=2e-3) and Tx == pytest.approx(4.439, abs=0.01)
+        assert (
+            arrival.name == "Pdiff"
+            and T == pytest.approx(arrival.time, abs=2e-3)
+            and Tx == pytest.approx(4.439, abs=0.01)
+        )
     refusing = build_p_table(dist_deg=np.arange(0, 181, 1.0), depths_km=[0, 100, 200], cache=False, progress=False)
     assert np.isnan(refusing.times[:, 100:]).all() and np.isfinite(refusing.times[:, :99]).all()
     message = r"distance 99.5 degrees at \(1,\) lies in the core's shadow: from 200 km depth P ends at 99.04 degrees"
@@ -234,9 +241,15 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_two_processes_share_a_cache(tmp_path):
-    code = "from implicit_models.seismology.table import build_p_table as b; print(b([0, 5], [0, 1], progress=False).times.sum())"
+    code = (
+        "from implicit_models.seismology.table import build_p_table as b; print(b([0, 5], [0, 1],"
+        " progress=False).times.sum())"
+    )
     environment = {**os.environ, "IMPLICIT_CACHE": str(tmp_path)}
-    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) for _ in range(2)]
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(2)
+    ]
     assert len({process.communicate()[0] for process in both}) == 1 and not any(process.returncode for process in both)
     assert [path.suffix for path in (tmp_path / "travel_times").iterdir()] == [".npz"]
 

@@ -58,7 +58,9 @@ def own(tmp_path, monkeypatch):
 def test_small_network_has_what_the_page_promises(side):
     network = small_network(side, 10, 0)
     kinds = {type(module) for module in network.modules()}
-    assert {nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d, nn.Linear} <= kinds and any(type(m).__name__ == "Residual" for m in network)
+    assert {nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d, nn.Linear} <= kinds and any(
+        type(m).__name__ == "Residual" for m in network
+    )
     assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
     layers = read_layers(network.eval(), (1, side, side))
     assert [b.activation for b in layers.blocks].count("max_pool") == 1 and len(layers.blocks) == 5
@@ -68,15 +70,26 @@ def test_small_network_has_what_the_page_promises(side):
 
 def test_named_network(own):
     task = named_task("readers_module:make", 3)
-    assert task.u.shape == (60, 2, 4, 4) and task.y_test.shape == (30,) and "readers_module:make: 60 training" in task.note
-    assert {field.name for field in fields(Task)} >= {"network", "u", "y"} and task_of("readers_module:make", 3, "quick").u.equal(task.u)
+    assert (
+        task.u.shape == (60, 2, 4, 4) and task.y_test.shape == (30,) and "readers_module:make: 60 training" in task.note
+    )
+    assert {field.name for field in fields(Task)} >= {"network", "u", "y"} and task_of(
+        "readers_module:make", 3, "quick"
+    ).u.equal(task.u)
 
 
-@pytest.mark.parametrize("name, error, message", [
-    ("readers_module", ValueError, "'module:function'"), (":make", ValueError, "'module:function'"), ("readers_module:absent", AttributeError, "absent"),
-    ("no_such_module_here:make", ImportError, "no_such_module_here"), ("readers_module:tuple_of_two", TypeError, "returned tuple"),
-    ("readers_module:no_module", TypeError, "torch module first, got str"), ("readers_module:float_labels", TypeError, "training samples and labels"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, error, message",
+    [
+        ("readers_module", ValueError, "'module:function'"),
+        (":make", ValueError, "'module:function'"),
+        ("readers_module:absent", AttributeError, "absent"),
+        ("no_such_module_here:make", ImportError, "no_such_module_here"),
+        ("readers_module:tuple_of_two", TypeError, "returned tuple"),
+        ("readers_module:no_module", TypeError, "torch module first, got str"),
+        ("readers_module:float_labels", TypeError, "training samples and labels"),
+    ],
+)
 def test_what_a_name_cannot_be(own, name, error, message):
     with pytest.raises(error, match=message):
         named_task(name, 0)
@@ -85,11 +98,20 @@ def test_what_a_name_cannot_be(own, name, error, message):
 def test_the_page_runs_on_a_named_network_and_publishes_nothing_of_it(own, tmp_path):
     from reproduction.execute import published
 
-    command = [sys.executable, "-m", "papermill", str(NOTEBOOKS / "tutorial_sparsify.ipynb"), str(tmp_path / "out.ipynb"), "--no-progress-bar"]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(NOTEBOOKS / "tutorial_sparsify.ipynb"),
+        str(tmp_path / "out.ipynb"),
+        "--no-progress-bar",
+    ]
     for key, value in (("network", "readers_module:make"), ("budget", "kappa(2.0)"), ("m", "25"), ("seeds", "[3]")):
         command += ["-p", key, value]
     path = os.pathsep.join([str(own), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     notebook = json.loads((tmp_path / "out.ipynb").read_text())
     assert published(notebook)["values"] == {} and "readers_module:make" in published(notebook)["withheld"]

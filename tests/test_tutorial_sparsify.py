@@ -1,4 +1,5 @@
-"""What the tutorial measures: budgets as texts, pruning at equal multiplications, bytes, what trains, and the page's numbers."""
+"""What the tutorial measures: budgets as texts, pruning at equal multiplications, bytes, what trains, and the page's
+numbers."""
 
 import copy
 import io
@@ -31,13 +32,23 @@ def task():
     return Task(network, u[:100], y[:100], u[100:], y[100:])
 
 
-@pytest.mark.parametrize("text, kind, value", [("keep(0.1)", "keep", 0.1), (" kappa( 2 ) ", "kappa", 2.0), ("lam(5e-2)", "lam", 0.05), ("keep(.25)", "keep", 0.25)])
+@pytest.mark.parametrize(
+    "text, kind, value",
+    [
+        ("keep(0.1)", "keep", 0.1),
+        (" kappa( 2 ) ", "kappa", 2.0),
+        ("lam(5e-2)", "lam", 0.05),
+        ("keep(.25)", "keep", 0.25),
+    ],
+)
 def test_budgets_as_texts(text, kind, value):
     budget = tutorial.budget_of(text)
     assert (budget.kind, budget.values) == (kind, (value,))
 
 
-@pytest.mark.parametrize("text", ["keep", "keep()", "keep(0.1, 0.2)", "share(0.1)", "keep(a)", "keep(0.1) + 1", "__import__('os')", ""])
+@pytest.mark.parametrize(
+    "text", ["keep", "keep()", "keep(0.1, 0.2)", "share(0.1)", "keep(a)", "keep(0.1) + 1", "__import__('os')", ""]
+)
 def test_other_texts_are_refused(text):
     with pytest.raises(ValueError, match=r"keep\(0.1\)"):
         tutorial.budget_of(text)
@@ -83,9 +94,13 @@ def test_controls_take_the_sparsity_and_retraining_keeps_the_zeros(task):
     assert [p["sparsity"] for p in found["magnitude"]] == [0, 80] and found["magnitude"][0]["accuracy"] == 100
     assert found["magnitude"][1]["accuracy"] < 100 and len(found["magnitude_retrained"]) == 2
     sparse, masks = tutorial.pruned(task.network, 0.05)
-    again, _ = tutorial.retrain(sparse, masks, task.u[:60], task.y[:60], recipe=tutorial.Recipe(2, lr=0.002, loss="cross_entropy"), seed=0)
+    again, _ = tutorial.retrain(
+        sparse, masks, task.u[:60], task.y[:60], recipe=tutorial.Recipe(2, lr=0.002, loss="cross_entropy"), seed=0
+    )
     for name, mask in masks.items():
-        assert not again.get_parameter(name)[~mask.bool()].any() and not torch.equal(again.get_parameter(name), sparse.get_parameter(name)), name
+        assert not again.get_parameter(name)[~mask.bool()].any() and not torch.equal(
+            again.get_parameter(name), sparse.get_parameter(name)
+        ), name
 
 
 def test_bytes_are_those_of_the_arrays(task):
@@ -95,7 +110,11 @@ def test_bytes_are_those_of_the_arrays(task):
     expected = 4 * 12 * 9 + 4 * (model.head_weight.numel() + model.head_bias.numel())
     for k in model.fitted:
         A = getattr(model, f"A{k}")
-        expected += A._nnz() * (4 + A.col_indices().element_size()) + (A.shape[0] + 1) * A.crow_indices().element_size() + 4 * A.shape[0]
+        expected += (
+            A._nnz() * (4 + A.col_indices().element_size())
+            + (A.shape[0] + 1) * A.crow_indices().element_size()
+            + 4 * A.shape[0]
+        )
     assert tutorial.stored_bytes(model) == expected
 
 
@@ -112,8 +131,14 @@ def test_saved_whole_and_trained_on(task):
     entries = {k: getattr(again, f"A{k}").values().clone() for k in again.fitted}
     shifts = again.b1.clone()
     tutorial.fine_tune(again, task.u, task.y, 5, 0)
-    assert {name for name, t in again.named_parameters() if t.requires_grad} == {"head_weight", "head_bias", *(f"b{k}" for k in again.fitted)}
-    assert all(torch.equal(getattr(again, f"A{k}").values(), entries[k]) for k in again.fitted) and not torch.equal(again.b1, shifts)
+    assert {name for name, t in again.named_parameters() if t.requires_grad} == {
+        "head_weight",
+        "head_bias",
+        *(f"b{k}" for k in again.fitted),
+    }
+    assert all(torch.equal(getattr(again, f"A{k}").values(), entries[k]) for k in again.fitted) and not torch.equal(
+        again.b1, shifts
+    )
     with torch.no_grad():
         assert nn.functional.cross_entropy(again(task.u), task.y) < before
 
@@ -129,7 +154,9 @@ def test_what_the_page_says_of_copies(task):
     twin = copy.deepcopy(model)
     with torch.no_grad():
         assert torch.equal(twin(task.u_test), model(task.u_test))
-        assert twin.double()(task.u_test.double()).dtype == torch.float64 and tutorial.stored_bytes(twin) > tutorial.stored_bytes(model)
+        assert twin.double()(task.u_test.double()).dtype == torch.float64 and tutorial.stored_bytes(
+            twin
+        ) > tutorial.stored_bytes(model)
 
 
 def test_a_sparse_matrix_gets_a_dense_gradient(task):
@@ -151,13 +178,22 @@ def test_table_of_layers(task):
     rows = tutorial.layer_rows(report)
     assert len(rows) == len(report.layers) == 3
     for row in rows.values():
-        assert row["status"].startswith("optimal: ") and row["R2, held out"] < row["R2, fit"] and row["entries"] < row["the network's"]
+        assert (
+            row["status"].startswith("optimal: ")
+            and row["R2, held out"] < row["R2, fit"]
+            and row["entries"] < row["the network's"]
+        )
 
 
 def test_times_and_curve(task):
     assert tutorial.cpu_ms(task.network, task.u_test) >= 0
     figure, axes = plt.subplots()
-    points = [[{"sparsity": 80.0, "accuracy": 60.0}, {"sparsity": 20.0, "accuracy": 90.0}], [{"sparsity": 82.0, "accuracy": 70.0}, {"sparsity": 22.0, "accuracy": 92.0}]]
+    points = [
+        [{"sparsity": 80.0, "accuracy": 60.0}, {"sparsity": 20.0, "accuracy": 90.0}],
+        [{"sparsity": 82.0, "accuracy": 70.0}, {"sparsity": 22.0, "accuracy": 92.0}],
+    ]
     tutorial.tradeoff(axes, {"head": points}, 93.0)
-    assert np.allclose(axes.containers[0].lines[0].get_xdata(), [21, 81]) and np.allclose(axes.containers[0].lines[0].get_ydata(), [91, 65])
+    assert np.allclose(axes.containers[0].lines[0].get_xdata(), [21, 81]) and np.allclose(
+        axes.containers[0].lines[0].get_ydata(), [91, 65]
+    )
     plt.close(figure)

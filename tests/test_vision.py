@@ -11,11 +11,19 @@ from data_gen.sources import Collection, to_idx
 
 # MD5 of the raw IDX files as they circulate; the product pins SHA-256, computed from these bytes.
 MD5 = {
-    "fashion_mnist": ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
-                      "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
-    "mnist": ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-              "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
-}  # fmt: skip
+    "fashion_mnist": (
+        "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "9018921c3c673c538a1fc5bad174d6f9",
+        "8181f5470baa50b63fa0f6fddb340f0a",
+        "15d484375f8d13e6eb1aabb0c3f46965",
+    ),
+    "mnist": (
+        "6bbc9ace898e44ae57da46a324031adb",
+        "a25bea736e30d166cdddb491f175f624",
+        "2646ac647ad5339dbf082846283269ea",
+        "27ae3e4e09519cfbb04c329615203637",
+    ),
+}
 
 
 @pytest.fixture
@@ -32,9 +40,11 @@ def toy(no_source, monkeypatch):
     """Fashion-MNIST replaced by 30 + 20 random 4 x 4 images in the same form."""
     rng = np.random.default_rng(0)
     arrays = (
-        rng.integers(0, 256, (30, 4, 4), dtype=np.uint8), rng.integers(0, 10, 30, dtype=np.uint8),
-        rng.integers(0, 256, (20, 4, 4), dtype=np.uint8), rng.integers(0, 10, 20, dtype=np.uint8),
-    )  # fmt: skip
+        rng.integers(0, 256, (30, 4, 4), dtype=np.uint8),
+        rng.integers(0, 10, 30, dtype=np.uint8),
+        rng.integers(0, 256, (20, 4, 4), dtype=np.uint8),
+        rng.integers(0, 10, 20, dtype=np.uint8),
+    )
     folder = no_source / "nothing" / "fashion-mnist"
     folder.mkdir(parents=True)
     checksums = {}

@@ -1,4 +1,5 @@
-"""The volatility task: windows by brute force, no leakage, scales, and its two forms under shifts and dilations of the price."""
+"""The volatility task: windows by brute force, no leakage, scales, and its two forms under shifts and dilations of the
+price."""
 
 import dataclasses
 
@@ -19,7 +20,10 @@ def bars():
 
 def test_samples_are_those_of_brute_force(bars):
     data = volatility(bars, scaling="raw", seed=0)
-    for name, chosen in (("train", bars.date < np.datetime64("2021-01-01")), (2021, bars.date >= np.datetime64("2021-01-01"))):
+    for name, chosen in (
+        ("train", bars.date < np.datetime64("2021-01-01")),
+        (2021, bars.date >= np.datetime64("2021-01-01")),
+    ):
         expected_u, expected_y = [], []
         for day in np.unique(bars.day[chosen]):
             vwap = bars.vwap[bars.day == day]
@@ -52,9 +56,15 @@ def test_windows_do_not_cross_a_gap(bars):
 def test_differences_and_deviations(bars):
     raw, form = volatility(bars, scaling="raw", seed=0), volatility(bars, inputs="difference", target="sd", seed=0)
     assert form.u_train.shape == (len(raw.u_train), 59)
-    np.testing.assert_allclose(form.u_train * form.meta["input_scale"], np.diff(raw.meta["history"]["train"], axis=1), atol=1e-6)
-    np.testing.assert_allclose(to_variance(form.y_train, form.meta), raw.meta["variance"]["train"], rtol=1e-5, atol=1e-14)
-    assert np.sqrt(np.mean(form.u_train**2)) == pytest.approx(1, rel=1e-5) and form.y_train.std() == pytest.approx(1, rel=1e-5)
+    np.testing.assert_allclose(
+        form.u_train * form.meta["input_scale"], np.diff(raw.meta["history"]["train"], axis=1), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        to_variance(form.y_train, form.meta), raw.meta["variance"]["train"], rtol=1e-5, atol=1e-14
+    )
+    assert np.sqrt(np.mean(form.u_train**2)) == pytest.approx(1, rel=1e-5) and form.y_train.std() == pytest.approx(
+        1, rel=1e-5
+    )
 
 
 def test_price_form_is_scaled_by_the_training_part_alone(bars):
@@ -105,21 +115,29 @@ def test_draw_of_samples_is_seeded_and_in_order(bars):
     assert (np.diff(a.meta["date"]["train"]) >= np.timedelta64(0)).all()
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"look_back": 390}, "window of 400 minutes is longer than the longest session, 390"),
-    ({"inputs": "returns"}, "inputs must be"), ({"target": "log"}, "target must be"), ({"scaling": "unit"}, "scaling must be"),
-    ({"horizon": 1}, "horizon must be at least 2, got 1"), ({"stride": 0}, "stride must be at least 1, got 0"),
-    ({"n_train": 0}, "n_train must be at least 1, got 0"), ({"n_train": 10_000}, "there are 246 training samples"),
-    ({"split": "2022-01-01"}, "0 from then on"), ({"split": "2020-01-01"}, "0 samples before"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"look_back": 390}, "window of 400 minutes is longer than the longest session, 390"),
+        ({"inputs": "returns"}, "inputs must be"),
+        ({"target": "log"}, "target must be"),
+        ({"scaling": "unit"}, "scaling must be"),
+        ({"horizon": 1}, "horizon must be at least 2, got 1"),
+        ({"stride": 0}, "stride must be at least 1, got 0"),
+        ({"n_train": 0}, "n_train must be at least 1, got 0"),
+        ({"n_train": 10_000}, "there are 246 training samples"),
+        ({"split": "2022-01-01"}, "0 from then on"),
+        ({"split": "2020-01-01"}, "0 samples before"),
+    ],
+)
 def test_bad_options_are_named(bars, options, message):
     with pytest.raises(ValueError, match=message):
         volatility(bars, seed=0, **options)
 
 
-@pytest.mark.parametrize("name, value", [
-    ("look_back", 60.0), ("horizon", "10"), ("stride", 2.5), ("stride", True), ("n_train", 50.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value", [("look_back", 60.0), ("horizon", "10"), ("stride", 2.5), ("stride", True), ("n_train", 50.0)]
+)
 def test_options_that_are_no_integers_are_named(bars, name, value):
     with pytest.raises(TypeError, match=f"{name} must be an integer, got {value!r}"):
         volatility(bars, seed=0, **{name: value})

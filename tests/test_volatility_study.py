@@ -9,7 +9,14 @@ from reproduction import volatility_figures, volatility_tables
 from reproduction.forecast_scores import SCORE_LABELS
 from reproduction.results import Results
 from reproduction.tasks import volatility as task
-from reproduction.volatility_study import SIDES, flushed_subnormals, follow, real_samples, run_volatility, VolatilityStudy
+from reproduction.volatility_study import (
+    SIDES,
+    VolatilityStudy,
+    flushed_subnormals,
+    follow,
+    real_samples,
+    run_volatility,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +44,16 @@ def test_everything_is_scored_on_both_sides(study):
         assert set(study.scores[group]) == set(names)
     for models in study.scores.values():
         for sides in models.values():
-            assert set(sides) == set(SIDES) and all(set(values) == set(SCORE_LABELS) and len(values["mape"]) == 1 for values in sides.values())
+            assert set(sides) == set(SIDES) and all(
+                set(values) == set(SCORE_LABELS) and len(values["mape"]) == 1 for values in sides.values()
+            )
 
 
 def test_controls_are_what_they_say(study):
     for side in SIDES:
-        assert study.score("control", "zero", side, "mape") == [1.0] and study.score("control", "zero", side, "not_positive") == [1.0]
+        assert study.score("control", "zero", side, "mape") == [1.0] and study.score(
+            "control", "zero", side, "not_positive"
+        ) == [1.0]
     assert study.score("control", "mean", "train", "mean_ratio")[0] == pytest.approx(1)
     assert study.score("control", "mean", 2021, "mean_ratio")[0] < 0.1  # the jump
 
@@ -54,10 +65,16 @@ def test_log_har_carries_over_and_prices_do_not(study):
 
 def test_records_hold_what_figures_and_claims_read(results):
     values = results.values
-    assert values["train_first"] == "2015-02-02" and values["train_last"] == "2020-12-31" and values["test_last"] == "2021-12-31"
+    assert (
+        values["train_first"] == "2015-02-02"
+        and values["train_last"] == "2020-12-31"
+        and values["test_last"] == "2021-12-31"
+    )
     assert values["look_back"] == 60 and values["horizon"] == 10 and values["mape_of_zero"] == [1.0]
     assert values["published_below_zero_forecast"] == 0
-    assert values["published_quotient_mlp"] == pytest.approx(2.87 / 1.71) and values["published_train_quotient_mlp"] == pytest.approx(5.51 / 2.61)
+    assert values["published_quotient_mlp"] == pytest.approx(2.87 / 1.71) and values[
+        "published_train_quotient_mlp"
+    ] == pytest.approx(5.51 / 2.61)
     assert len(values["order_in_2021"].split(" < ")) == 5 and 10 < values["jump_mean"][0] < 400
     assert 0 <= values["models_with_lower_mape_in_2021"][0] <= 5
 
@@ -65,14 +82,21 @@ def test_records_hold_what_figures_and_claims_read(results):
 def test_tables_and_figures(study, results):
     assert "control: 0" in volatility_tables.score_table(study, "price").index
     table = volatility_tables.published_table(study, volatility_tables.published_values())
-    assert table.loc[("2021", "MLP"), "published"] == "2.87" and table.loc[("training", "control: 0"), "measured"] == "1"
+    assert (
+        table.loc[("2021", "MLP"), "published"] == "2.87" and table.loc[("training", "control: 0"), "measured"] == "1"
+    )
     assert table.loc[("2021", "MLP"), "unscaled"] == ""
     assert len(volatility_tables.real_table(study)) == 2 + len(task.FORMS["difference"].models)
     import matplotlib.pyplot as plt
 
     content = results.content()
-    for draw in (volatility_figures.jump_figure, volatility_figures.table_figure, volatility_figures.forms_figure,
-                 volatility_figures.follow_figure, volatility_figures.calibration_figure):  # fmt: skip
+    for draw in (
+        volatility_figures.jump_figure,
+        volatility_figures.table_figure,
+        volatility_figures.forms_figure,
+        volatility_figures.follow_figure,
+        volatility_figures.calibration_figure,
+    ):
         figure = draw(content)
         assert all(axes.lines for axes in figure.axes)
         plt.close(figure)

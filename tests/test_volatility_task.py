@@ -1,4 +1,5 @@
-"""The volatility task's models and forms: printed sizes, homogeneity of those without biases, and forms that mean what they say."""
+"""The volatility task's models and forms: printed sizes, homogeneity of those without biases, and forms that mean what
+they say."""
 
 import numpy as np
 import pytest
@@ -67,7 +68,10 @@ def test_relative_loss_leaves_out_what_did_not_move(bars):
     still = dataclasses.replace(bars, vwap=vwap)
     data = task.data("price_mape", 0, bars=still, n_train=600)
     assert data.meta["without_movement"] > 5 and data.meta["variance"]["train"].min() >= 1e-9
-    assert len(data.u_train) == len(data.meta["history"]["train"]) == 600 - data.meta["without_movement"] and (data.y_train > 0).all()
+    assert (
+        len(data.u_train) == len(data.meta["history"]["train"]) == 600 - data.meta["without_movement"]
+        and (data.y_train > 0).all()
+    )
 
 
 def test_unknown_names_are_refused():

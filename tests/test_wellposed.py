@@ -23,7 +23,12 @@ def _threshold_by_bisection(row, kappa):
 
 @pytest.mark.parametrize(
     ("row", "kappa", "expected"),
-    [([3.0, 1.0], 1.0, [1.0, 0.0]), ([1.0, -1.0], 1.0, [0.5, -0.5]), ([2.0, 1.0, -0.25], 2.0, [1.5, 0.5, 0.0]), ([-5.0], 0.9, [-0.9])],
+    [
+        ([3.0, 1.0], 1.0, [1.0, 0.0]),
+        ([1.0, -1.0], 1.0, [0.5, -0.5]),
+        ([2.0, 1.0, -0.25], 2.0, [1.5, 0.5, 0.0]),
+        ([-5.0], 0.9, [-0.9]),
+    ],
 )
 def test_projection_closed_forms(row, kappa, expected):
     np.testing.assert_allclose(project_rows(np.array([row]), kappa), [expected], atol=1e-14)
@@ -107,7 +112,9 @@ def test_projection_is_exact_up_to_the_rounding_of_the_dtype(dtype, scale):
             top = np.abs(row).max()  # bisection on what is left of the largest: exact
             shifted = np.maximum(np.abs(row) - top + 1, 0)
             expected = np.sign(row) * np.abs(_threshold_by_bisection(shifted, 0.95))
-            np.testing.assert_allclose(projected, expected, atol=(6 if dtype == torch.float32 else 1) * torch.finfo(dtype).eps)
+            np.testing.assert_allclose(
+                projected, expected, atol=(6 if dtype == torch.float32 else 1) * torch.finfo(dtype).eps
+            )
 
 
 def test_projection_in_place_between_forward_and_backward_is_an_error():
@@ -193,7 +200,9 @@ def test_perron_frobenius_of_badly_scaled_matrices(sparse):
     kind = sp.csr_array if sparse else np.asarray
     assert perron_frobenius(kind(np.array([[0, 1e30], [0.25e-30, 0]]))) == pytest.approx(0.5, rel=1e-12)
     assert perron_frobenius(kind(np.array([[0, 1e300], [0.25e-300, 0]]))) == pytest.approx(0.5, rel=1e-12)
-    assert perron_frobenius(kind(np.array([[1e308, 1e308], [1e308, 1e-308]]))) == pytest.approx(1.618033988749895e308, rel=1e-12)
+    assert perron_frobenius(kind(np.array([[1e308, 1e308], [1e308, 1e-308]]))) == pytest.approx(
+        1.618033988749895e308, rel=1e-12
+    )
     rng = np.random.default_rng(0)
     for n in (3, 12, 40):
         M = rng.random((n, n)) * (rng.random((n, n)) < 0.4) + np.roll(np.eye(n), 1, axis=0)
@@ -215,7 +224,9 @@ def _solutions_by_pattern(A, b):
     for pattern in itertools.product((0.0, 1.0), repeat=n):
         D = np.diag(pattern)
         x = np.linalg.solve(np.eye(n) - D @ A, D @ b)
-        if np.allclose(np.maximum(A @ x + b, 0), x, atol=1e-10) and not any(np.allclose(x, y, atol=1e-8) for y in found):
+        if np.allclose(np.maximum(A @ x + b, 0), x, atol=1e-10) and not any(
+            np.allclose(x, y, atol=1e-8) for y in found
+        ):
             found.append(x)
     return found
 
@@ -275,7 +286,9 @@ def test_block_norms_match_a_hand_computation():
     activation = [("relu", 2), ("softmax", 2)]
     N = np.array([[0.1, 0.2, 0.3], [0.0, 0.1, 0.3], [0.2, 0.1, 0.05]])  # softmax rows: half the larger row sum
     assert certificate(A, activation).lambda_pf == pytest.approx(np.abs(np.linalg.eigvals(N)).max(), rel=1e-10)
-    assert certificate(sp.csr_array(A), activation).lambda_pf == pytest.approx(np.abs(np.linalg.eigvals(N)).max(), rel=1e-10)
+    assert certificate(sp.csr_array(A), activation).lambda_pf == pytest.approx(
+        np.abs(np.linalg.eigvals(N)).max(), rel=1e-10
+    )
 
 
 def test_deep_strictly_triangular_states_are_certified_in_any_storage():

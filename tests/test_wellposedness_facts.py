@@ -43,7 +43,9 @@ def test_theorem_1_holds_and_its_bound_is_not_vacuous():
     assert found["disagreements"] == found["step_violations"] == 0
     assert 0.2 < found["rate_over_pf"] <= 1 + 1e-6 and found["iterations"] > 5
     # the same count sees a violation when the norm matrix is too small
-    assert facts._block_norms(np.array([[0.0, -3.0], [1.0, 2.0]]), np.array([0, 0]), np.array([1.0, 0.5])).tolist() == [[3.0]]
+    assert facts._block_norms(np.array([[0.0, -3.0], [1.0, 2.0]]), np.array([0, 0]), np.array([1.0, 0.5])).tolist() == [
+        [3.0]
+    ]
 
 
 def test_triangular_and_block_theorems():
@@ -71,7 +73,12 @@ def test_shares_are_ordered():
 def test_scaling_of_theorem_2_4_in_both_orientations():
     found = scaling.printed_scaling(50, 0)
     assert found["example_printed"] == pytest.approx(110) and found["example_inverse"] == pytest.approx(10 / 11)
-    assert found["printed_fails"] > 0.5 and found["inverse_fails"] == 0 and found["formula"] < 1e-12 and found["eigen_misfit"] > 1e-3
+    assert (
+        found["printed_fails"] > 0.5
+        and found["inverse_fails"] == 0
+        and found["formula"] < 1e-12
+        and found["eigen_misfit"] > 1e-3
+    )
     infimum = scaling.collatz_wielandt(10, 0)
     assert infimum["above_norm"] == infimum["below"] == 0 and infimum["attained"] < 1e-12
 
@@ -92,7 +99,13 @@ def test_compositions_and_printed_forms():
 
 @pytest.mark.parametrize(
     ("A", "name"),
-    [([[0.2, 0.2], [0.2, 0.2]], 4), ([[0.0, 4.0], [0.1, 0.0]], 3), ([[-3.0, 1.0], [1.0, -3.0]], 2), ([[0.0, 3.0], [-3.0, 0.0]], 1), ([[2.0, 0.0], [0.0, 0.0]], 0)],
+    [
+        ([[0.2, 0.2], [0.2, 0.2]], 4),
+        ([[0.0, 4.0], [0.1, 0.0]], 3),
+        ([[-3.0, 1.0], [1.0, -3.0]], 2),
+        ([[0.0, 3.0], [-3.0, 0.0]], 1),
+        ([[2.0, 0.0], [0.0, 0.0]], 0),
+    ],
 )
 def test_regions(A, name):
     assert region(np.array(A)) == name < len(REGIONS)

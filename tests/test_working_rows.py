@@ -21,7 +21,8 @@ OPTIONS = {"ridge": 1e-3, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "s
 
 
 def problem(m=90, d=700, shape=(3, 5), seed=0, noise=1.0):
-    """Correlated columns of variance 1, targets that few of them make, a zero and a duplicate column, a row without a target."""
+    """Correlated columns of variance 1, targets that few of them make, a zero and a duplicate column, a row without a
+    target."""
     rng = np.random.default_rng(seed)
     F = (rng.standard_normal((m, 20)) @ rng.standard_normal((20, d)) + rng.standard_normal((m, d))).T.copy()
     F -= F.mean(1, keepdims=True)
@@ -49,7 +50,9 @@ def solve_working(F, Z, radius, budget, *, device="cpu", **options):
 
 
 def one_gram(F, Z, radius, budget, **options):
-    return solve_block(F, np.array([0, len(F)]), np.zeros((len(Z), 1), np.int64), Z, radius, budget, **{**OPTIONS, **options})
+    return solve_block(
+        F, np.array([0, len(F)]), np.zeros((len(Z), 1), np.int64), Z, radius, budget, **{**OPTIONS, **options}
+    )
 
 
 @pytest.mark.parametrize("budget", [kappa(0.05, 0.5, 1.0, 3.0), lam(0.3, 0.1, 0.02, 0.004)], ids=lambda b: b.kind)
@@ -113,10 +116,16 @@ def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
     F, Z, radius = problem(shape=(6, 5))
     budget = kappa(0.3, 1.5)
     alone = solve_working(F, Z, radius, budget, **OPTIONS)
-    resumed = [solve_working(F, Z, radius, budget, **{**OPTIONS, "backend": "threads", "workers": 2, "resume": tmp_path}) for _ in range(2)]
+    resumed = [
+        solve_working(F, Z, radius, budget, **{**OPTIONS, "backend": "threads", "workers": 2, "resume": tmp_path})
+        for _ in range(2)
+    ]
     assert resumed[1].run.n_loaded == resumed[1].run.n_chunks > 1
     monkeypatch.setattr(Columns, "on_host", False)
-    device, on_disk, again = (solve_working(F, Z, radius, budget, **{**OPTIONS, "resume": folder}) for folder in (None, tmp_path / "card", tmp_path / "card"))
+    device, on_disk, again = (
+        solve_working(F, Z, radius, budget, **{**OPTIONS, "resume": folder})
+        for folder in (None, tmp_path / "card", tmp_path / "card")
+    )
     assert again.run.n_loaded == again.run.n_chunks > 1
     original = DeviceColumns.__init__
 
@@ -147,7 +156,11 @@ def test_a_set_is_the_support_and_the_proposal(seed, b, k, width):
     a = rng.standard_normal((b, k)) * (rng.random((b, k)) < 0.5)
     for row, w, v, p in zip(working_rows.joined(W, a, best), W, a, best, strict=True):
         kept = row[row >= 0]
-        assert len(set(kept)) == len(kept) and set(kept) == set(w[v != 0]) | set(p) and (np.diff((row < 0).astype(int)) >= 0).all()
+        assert (
+            len(set(kept)) == len(kept)
+            and set(kept) == set(w[v != 0]) | set(p)
+            and (np.diff((row < 0).astype(int)) >= 0).all()
+        )
 
 
 @pytest.mark.parametrize("budget", [kappa(1e6), kappa(50.0), lam(1e-7)], ids=str)
@@ -182,20 +195,38 @@ def test_one_row_that_is_not_finite_leaves_the_others():
 def network():
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 9), nn.ReLU(), nn.Linear(9, 3)
-    ).eval()  # fmt: skip
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 9),
+        nn.ReLU(),
+        nn.Linear(9, 3),
+    ).eval()
 
 
 @pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
 def test_everything_before_in_every_scale(scale, monkeypatch):
     """The same models as with the Gram matrix of everything before."""
     u = torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1))
-    options = {"budget": kappa(0.5), "scale": scale, "support": "before", "states": "teacher", "refit": False, "head": False, "progress": False}
+    options = {
+        "budget": kappa(0.5),
+        "scale": scale,
+        "support": "before",
+        "states": "teacher",
+        "refit": False,
+        "head": False,
+        "progress": False,
+    }
     mine = sparsify(network().double(), u.double(), **options)
     monkeypatch.setattr(importlib.import_module("implicit_models.sim.sparsify")._Setup, "working", False)
     whole = sparsify(network().double(), u.double(), **options)
     # a row that is fitted exactly has many solutions
-    assert mine.report.row_entries == (whole.report.row_entries if scale == "std" else pytest.approx(whole.report.row_entries, rel=1e-3))
+    assert mine.report.row_entries == (
+        whole.report.row_entries if scale == "std" else pytest.approx(whole.report.row_entries, rel=1e-3)
+    )
     torch.testing.assert_close(mine(u.double()), whole(u.double()), atol=1e-7 if scale == "std" else 1e-5, rtol=1e-6)
 
 

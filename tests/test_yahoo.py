@@ -28,7 +28,9 @@ def answer_with(monkeypatch, answer):
 
 def test_an_empty_frame_is_a_failure_that_names_the_alternatives(monkeypatch):
     answer_with(monkeypatch, pd.DataFrame(columns=COLUMNS))
-    with pytest.raises(DatasetUnavailable, match="(?s)AMC 1d 2015-02-01..2021-12-31.*empty answer.*read_bars.*minute_market"):
+    with pytest.raises(
+        DatasetUnavailable, match="(?s)AMC 1d 2015-02-01..2021-12-31.*empty answer.*read_bars.*minute_market"
+    ):
         daily_bars("AMC", "2015-02-01", "2021-12-31")
 
 

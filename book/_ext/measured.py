@@ -1,21 +1,22 @@
-"""Measured and published numbers, verdicts and figures on pages, from the committed runs and the claims: nothing of them is typed.
+"""Measured and published numbers, verdicts and figures on pages, from the committed runs and the claims: nothing of
+them is typed.
 
     {measured}`ch5_identity:growth_implicit_40`     median and range of a recorded value, with its unit
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
     {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
-    {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name ("accuracy, %")
-    ```{drawn} reproduction.figures:identity_figure ch5_identity
+    {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name
+    ("accuracy, %") ```{drawn} reproduction.figures:identity_figure ch5_identity
     :alt: what a reader who does not see it must know
     :name: fig-...
     Caption.
     ```
 
-A notebook without a committed run is said to have none; a key that a committed run does not hold, a claim that there is not, or a
-value that it does not publish is a warning, and so an error of the build.
+A notebook without a committed run is said to have none; a key that a committed run does not hold, a claim that there is
+not, or a value that it does not publish is a warning, and so an error of the build.
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import unescape
 from importlib import import_module
 
@@ -34,7 +35,7 @@ NONE = "no committed run yet"
 DRAWN = ROOT / "book" / "_generated" / "drawn"
 
 
-@lru_cache(maxsize=None)
+@cache
 def committed(notebook):
     """Content of a notebook's committed run (None without one) and whether it is stale."""
     content, _, stale = recorded_values(notebook)
@@ -74,7 +75,8 @@ def claim_of(identifier):
 
 
 def published_text(identifier, name=""):
-    """What a claim publishes, as the scoreboard prints it, or the one value with this name, with or without the unit that ends it.
+    """What a claim publishes, as the scoreboard prints it, or the one value with this name, with or without the unit
+    that ends it.
 
     Raises:
         KeyError: when there is no such claim, or it publishes no value of that name, naming both.

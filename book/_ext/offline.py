@@ -4,7 +4,9 @@
 def disconnect_thebe(app, config):
     """Remove the listeners and the style sheet that sphinx-thebe added (else each page asks for them in vain)."""
     for listeners in app.events.listeners.values():
-        listeners[:] = [entry for entry in listeners if not getattr(entry.handler, "__module__", "").startswith("sphinx_thebe")]
+        listeners[:] = [
+            entry for entry in listeners if not getattr(entry.handler, "__module__", "").startswith("sphinx_thebe")
+        ]
 
 
 def drop_thebe_css(app):

@@ -28,7 +28,17 @@ _ORIGIN = {
     "project_rows_": "projection",
     "rescale": "wellposed",
 }
-_SUBMODULES = ("activations", "compose", "equilibrium", "layers", "projection", "robustness", "seismology", "sim", "wellposed")
+_SUBMODULES = (
+    "activations",
+    "compose",
+    "equilibrium",
+    "layers",
+    "projection",
+    "robustness",
+    "seismology",
+    "sim",
+    "wellposed",
+)
 
 __all__ = ["__version__", *_ORIGIN]
 

@@ -12,7 +12,8 @@ segment is one block that couples its states. A max-pool block keeps its maximum
 phi(z) = (max z, 0, ..., 0), so that the block structure required by a BLIP map is met. So does a product, of two
 factors cut to [-1, 1], without which it would not be Lipschitz: phi(a, b) = (clip(a) clip(b), 0).
 
-Source: Tsai (2024), Definitions 1 and 2, section 2.4 (multiplicative connections), section 2.5 (max-pooling); constants of
+Source: Tsai (2024), Definitions 1 and 2, section 2.4 (multiplicative connections), section 2.5 (max-pooling); constants
+of
 softmax and products: see `Activation.lipschitz`.
 """
 
@@ -124,7 +125,9 @@ def _interval(segment: Segment, lower: Tensor, upper: Tensor) -> tuple[Tensor, T
         return _value(segment, lower), _value(segment, upper)
     lo, hi = lower.unflatten(-1, (-1, segment.block)), upper.unflatten(-1, (-1, segment.block))
     if segment.name == "product":
-        ends = torch.stack([_product(torch.stack([a, b], -1)) for a in (lo[..., 0], hi[..., 0]) for b in (lo[..., 1], hi[..., 1])])
+        ends = torch.stack(
+            [_product(torch.stack([a, b], -1)) for a in (lo[..., 0], hi[..., 0]) for b in (lo[..., 1], hi[..., 1])]
+        )
         return ends.amin(0).flatten(-2), ends.amax(0).flatten(-2)
     eye = torch.eye(segment.block, dtype=torch.bool, device=lower.device)
     lo, hi = lo.unsqueeze(-2), hi.unsqueeze(-2)
@@ -319,7 +322,8 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
 
     Args:
         activation: one of "relu", "leaky_relu", "leaky_relu(slope)", "tanh", "sigmoid", "identity", "softmax",
-            "max_pool", "product" (pairs of states); or (name, size) pairs whose sizes add up to n; or an `Activation`, returned as it is.
+            "max_pool", "product" (pairs of states); or (name, size) pairs whose sizes add up to n; or an `Activation`,
+            returned as it is.
         n: number of states.
     Returns: the map.
     Raises: ValueError for an unknown name, a slope outside [0, 1] or sizes that do not add up to n;
@@ -341,5 +345,7 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
     except TypeError:  # a list or an array among them: past the cache, to the check that names it
         return _resolve.__wrapped__(parts, n)
     if any(type(size) is not int for _, size in parts):
-        return _resolve.__wrapped__(parts, n)  # 4.0 and True equal an int, and would be given the cached map of that int
+        return _resolve.__wrapped__(
+            parts, n
+        )  # 4.0 and True equal an int, and would be given the cached map of that int
     return _resolve(parts, n)

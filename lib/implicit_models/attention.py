@@ -1,4 +1,5 @@
-"""Attention with bounded queries, keys and values: the form that an implicit model holds, and that has a Lipschitz constant."""
+"""Attention with bounded queries, keys and values: the form that an implicit model holds, and that has a Lipschitz
+constant."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from implicit_models.model import checked_size
 class BoundedAttention(nn.Module):
     """Self-attention of one or several heads over a sequence, with queries, keys and values through tanh.
 
-    Mathematics: Q, K, V = tanh(X W_q'), tanh(X W_k'), tanh(X W_v') with biases, head by head Y = softmax(Q K' / sqrt(d)) V, then a linear
-    map of the heads side by side. Products are Lipschitz on bounded factors alone: without tanh, as in the usual layer, no constant exists.
-    `compose.from_network` reads it: Q K' and the weights times V are states of the map "product".
+    Mathematics: Q, K, V = tanh(X W_q'), tanh(X W_k'), tanh(X W_v') with biases, head by head Y = softmax(Q K' /
+        sqrt(d)) V, then a linear
+    map of the heads side by side. Products are Lipschitz on bounded factors alone: without tanh, as in the usual layer,
+    no constant exists. `compose.from_network` reads it: Q K' and the weights times V are states of the map "product".
 
     Args:
         features: of a token, in and out. heads: their number, a divisor of features. bias: of the linear maps.
@@ -35,7 +37,8 @@ class BoundedAttention(nn.Module):
         """(N, T, features) -> (N, T, features)."""
         T, width = tokens.shape[1], self.features // self.heads
         q, k, v = (
-            torch.tanh(linear(tokens)).reshape(tokens.shape[0], T, self.heads, width).transpose(1, 2) for linear in (self.query, self.key, self.value)
+            torch.tanh(linear(tokens)).reshape(tokens.shape[0], T, self.heads, width).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
         )
         weights = torch.softmax(torch.matmul(q, k.transpose(2, 3)) / math.sqrt(width), dim=-1)
         mixed = torch.matmul(weights, v).transpose(1, 2)

@@ -1,11 +1,13 @@
 """Certificates of composed models from those of their parts.
 
-A block-triangular A has diagonal blocks A_11, ..., A_kk, the parts, with M_ii s_i <= (1 - m_i) s_i, s_i > 0. With s = (s_1, t_2 s_2, ...)
-and t_j small enough M s < s: what part i reads of later ones costs half its margin at most. In a feedback loop the parts' gains
-decide: if lambda_PF(S_g S_f) < 1, S = |D| + |C| (I - N(A))^-1 N(B), there is v > 0 with S_g S_f v < v, and the states that v drives
-are a comparison vector of the whole.
+A block-triangular A has diagonal blocks A_11, ..., A_kk, the parts, with M_ii s_i <= (1 - m_i) s_i, s_i > 0. With s =
+(s_1, t_2 s_2, ...) and t_j small enough M s < s: what part i reads of later ones costs half its margin at most. In a
+feedback loop the parts' gains
+decide: if lambda_PF(S_g S_f) < 1, S = |D| + |C| (I - N(A))^-1 N(B), there is v > 0 with S_g S_f v < v, and the states
+that v drives are a comparison vector of the whole.
 
-Each vector is checked on the composed A by one product, its rounding counted: the proof does not rest on the way it was found.
+Each vector is checked on the composed A by one product, its rounding counted: the proof does not rest on the way it was
+found.
 
 Source: Tsai thesis (2024), Theorems 2 and 3; Khammash and Pearson (1991) for the gains of positive loops.
 """
@@ -16,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg  # noqa: F401
+import scipy.sparse.linalg
 from jaxtyping import Float
 
 from implicit_models.matrices import scipy_csr
@@ -30,7 +32,8 @@ NONE = Certificate("none", 0.0, None, np.inf)
 
 
 def triangular_proof(model: ImplicitModel, sizes: Sequence[int], proofs: Sequence[Certificate]) -> Certificate:
-    """Certificate of a block upper triangular A whose diagonal blocks have the given sizes and certificates, in order of the states.
+    """Certificate of a block upper triangular A whose diagonal blocks have the given sizes and certificates, in order
+    of the states.
 
     Returns: kind "none" if a part has none, or if its states are too far apart in size for a common vector.
     """
@@ -44,22 +47,34 @@ def triangular_proof(model: ImplicitModel, sizes: Sequence[int], proofs: Sequenc
     M = _comparison(model, signed=any(p.kind != "pf" for p in proofs))
     starts = np.concatenate([[0], np.cumsum(sizes)])
     s, unit = np.zeros(starts[-1]), model.activation.unit
-    # Later parts are read by earlier ones: from the last to the first, every part grows until half its margin covers what it reads.
+    # Later parts are read by earlier ones: from the last to the first, every part grows until half its margin covers
+    # what it reads.
     scale = 1.0
     for k in range(len(sizes) - 1, -1, -1):
         part, later = slice(starts[k], starts[k + 1]), slice(starts[k + 1], None)
         own = proofs[k].s * scale
-        read = _block_maximum(M[part][:, later] @ s[later], unit[part]) if starts[k + 1] < starts[-1] else np.zeros(sizes[k])
+        read = (
+            _block_maximum(M[part][:, later] @ s[later], unit[part])
+            if starts[k + 1] < starts[-1]
+            else np.zeros(sizes[k])
+        )
         need = float((read / own).max(initial=0.0)) / (0.5 * proofs[k].margin)
         if need > 1.0:
             own, scale = own * need, scale * need
         s[part] = own
-    kind = "pf" if all(p.kind == "pf" for p in proofs) else "triangular" if all(p.kind == "triangular" for p in proofs) else "metzler"
+    kind = (
+        "pf"
+        if all(p.kind == "pf" for p in proofs)
+        else "triangular"
+        if all(p.kind == "triangular" for p in proofs)
+        else "metzler"
+    )
     return checked(M, s, unit, kind, lambda_pf)
 
 
 def loop_proof(model: ImplicitModel, f: ImplicitModel, g: ImplicitModel) -> Certificate:
-    """Certificate of the loop y = f(u + g(y)), states (x_f, x_g), from the gains of parts with Perron-Frobenius certificates."""
+    """Certificate of the loop y = f(u + g(y)), states (x_f, x_g), from the gains of parts with Perron-Frobenius
+    certificates."""
     proofs = f.certificate(), g.certificate()
     if not all(p.kind == "pf" or p.lambda_pf < 1 for p in proofs):
         return NONE
@@ -86,9 +101,9 @@ def loop_proof(model: ImplicitModel, f: ImplicitModel, g: ImplicitModel) -> Cert
 def gain(model: ImplicitModel) -> Float[np.ndarray, "q p"]:
     """S = |D| + |C| (I - N)^-1 N(B), N = diag(gamma) |A|: |y(u) - y(v)| <= S |u - v| entrywise.
 
-    A state of a block moves by gamma times the largest move of the block's arguments at most: its rows of N and N(B) are the entrywise
-    largest of the block's. Where that N has no bounded inverse, the certificate (s, m) of the model gives
-    |x_i(u) - x_i(v)| <= s_i / m sum_k max_j (N(B)_jk / s_j) |u_k - v_k|; without one S is inf.
+    A state of a block moves by gamma times the largest move of the block's arguments at most: its rows of N and N(B)
+    are the entrywise largest of the block's. Where that N has no bounded inverse, the certificate (s, m) of the model
+    gives |x_i(u) - x_i(v)| <= s_i / m sum_k max_j (N(B)_jk / s_j) |u_k - v_k|; without one S is inf.
     """
     B = _moves(model, sp.csr_array(abs(scipy_csr(model.B)).astype(np.float64))).toarray()
     N = _moves(model, sp.csr_array(abs(scipy_csr(model._feedback_matrix())).astype(np.float64)))
@@ -105,7 +120,8 @@ def gain(model: ImplicitModel) -> Float[np.ndarray, "q p"]:
 
 
 def _moves(model: ImplicitModel, M: sp.csr_array) -> sp.csr_array:
-    """gamma_i times row i of M >= 0; for blocks the entrywise largest of their rows, zero for the states that are always 0."""
+    """gamma_i times row i of M >= 0; for blocks the entrywise largest of their rows, zero for the states that are
+    always 0."""
     M = sp.csr_array(sp.diags_array(model.activation.lipschitz) @ M)
     if model.activation.componentwise:
         return M
@@ -116,7 +132,11 @@ def _moves(model: ImplicitModel, M: sp.csr_array) -> sp.csr_array:
     found = M.tocoo()
     order = np.lexsort((found.col, unit[found.row]))
     row, column, value = unit[found.row][order], found.col[order], found.data[order]
-    heads = np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (column[1:] != column[:-1])]) if len(row) else np.zeros(0, np.int64)
+    heads = (
+        np.flatnonzero(np.r_[True, (row[1:] != row[:-1]) | (column[1:] != column[:-1])])
+        if len(row)
+        else np.zeros(0, np.int64)
+    )
     largest = np.maximum.reduceat(value, heads) if len(heads) else value
     each = sp.csr_array((largest, (row[heads], column[heads])), (int(unit[-1]) + 1, M.shape[1]))
     return sp.csr_array(sp.diags_array(moving) @ each[unit])
@@ -137,10 +157,17 @@ def checked(M: sp.csr_array, s: np.ndarray, unit: np.ndarray, kind: str, lambda_
         return NONE
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = _block_maximum(M @ s, unit) / s
-    margin = float(1 - ratio.max(initial=0.0) - 2 * (M.shape[0] + 2) * EPS * max(1.0, float(((abs(M) @ s) / s).max(initial=0.0))))
+    margin = float(
+        1 - ratio.max(initial=0.0) - 2 * (M.shape[0] + 2) * EPS * max(1.0, float(((abs(M) @ s) / s).max(initial=0.0)))
+    )
     if not margin > 0:
         return NONE
-    return Certificate(kind, margin, s, min(1 - margin, np.inf if lambda_pf is None else lambda_pf) if kind == "pf" else float(lambda_pf))
+    return Certificate(
+        kind,
+        margin,
+        s,
+        min(1 - margin, np.inf if lambda_pf is None else lambda_pf) if kind == "pf" else float(lambda_pf),
+    )
 
 
 def _comparison(model: ImplicitModel, *, signed: bool) -> sp.csr_array:
@@ -165,5 +192,7 @@ def _block_maximum(v: np.ndarray, unit: np.ndarray) -> np.ndarray:
 
 def _response(model: ImplicitModel, drive: np.ndarray) -> np.ndarray:
     """(I - N)^-1 drive for N = diag(gamma) |A|, non-negative."""
-    A = sp.csc_array(sp.diags_array(model.activation.lipschitz) @ abs(scipy_csr(model._feedback_matrix()).astype(np.float64)))
+    A = sp.csc_array(
+        sp.diags_array(model.activation.lipschitz) @ abs(scipy_csr(model._feedback_matrix()).astype(np.float64))
+    )
     return sp.linalg.splu(sp.csc_array(sp.eye_array(A.shape[0]) - A)).solve(np.ascontiguousarray(drive))

@@ -1,8 +1,9 @@
 """Reading a torch network into the matrices of an implicit model.
 
-A linear module multiplies a value, an activation makes new states of it (`compose_values`). What a module does is a function
-(assembly, module, value) -> value in `MODULES`, here and in `compose_spatial` and `compose_recurrent`; functions and methods of tensors
-are in `compose_tensors`. The network is traced by torch.fx, so that whatever is composed of these is read, residual sums included.
+A linear module multiplies a value, an activation makes new states of it (`compose_values`). What a module does is a
+function (assembly, module, value) -> value in `MODULES`, here and in `compose_spatial` and `compose_recurrent`;
+functions and methods of tensors are in `compose_tensors`. The network is traced by torch.fx, so that whatever is
+composed of these is read, residual sums included.
 
 Source: Tsai thesis (2024), sections 2.4 (composition) and 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
 """
@@ -31,7 +32,11 @@ def _linear(assembly: Assembly, module: nn.Linear, value: Value) -> Value:
     rows = math.prod(value.shape[:-1])
     W = sp.csr_array(double(module.weight))
     shift = None if module.bias is None else np.tile(double(module.bias), rows)
-    return value.map(sp.kron(sp.eye_array(rows), W, format="csr") if rows != 1 else W, shift, (*value.shape[:-1], module.out_features))
+    return value.map(
+        sp.kron(sp.eye_array(rows), W, format="csr") if rows != 1 else W,
+        shift,
+        (*value.shape[:-1], module.out_features),
+    )
 
 
 def _leaky(assembly: Assembly, module: nn.LeakyReLU, value: Value) -> Value:
@@ -49,7 +54,9 @@ def implicit_value(assembly: Assembly, module: ImplicitModel, value: Value) -> V
         raise ValueError(f"it reads {module.in_features} features, but its input has shape {value.shape}")
     A, B, C = (scipy_csr(M).astype(np.float64) for M in (module._feedback_matrix(), module.B, module.C))
     pre = value.map(B, None if module.b is None else double(module.b), (module.n_states,))
-    out = assembly.states(pre, module.activation, A).map(C, None if module.d is None else double(module.d), (module.out_features,))
+    out = assembly.states(pre, module.activation, A).map(
+        C, None if module.d is None else double(module.d), (module.out_features,)
+    )
     if module.D is None:
         return out
     return sum_value(out, value.map(scipy_csr(module.D).astype(np.float64), None, (module.out_features,)))
@@ -86,14 +93,22 @@ class Tracer(fx.Tracer):
         return type(m) in MODULES or super().is_leaf_module(m, module_qualified_name)
 
 
-def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Value, fx.GraphModule | None, dict[str, Value]]:
+def assemble(
+    network: nn.Module, shape: tuple[int, ...]
+) -> tuple[Assembly, Value, fx.GraphModule | None, dict[str, Value]]:
     """The network's states and its output value; the traced graph and the value of every node, to compare them with.
 
-    Raises: TypeError naming the module, by its path and type, or the function that has no rule; ValueError for shapes that do not fit.
+    Raises: TypeError naming the module, by its path and type, or the function that has no rule; ValueError for shapes
+    that do not fit.
     """
     assembly = Assembly(math.prod(shape))
     if type(network) in MODULES:
-        return assembly, _apply(MODULES[type(network)], type(network).__name__, assembly, network, assembly.input(shape)), None, {}
+        return (
+            assembly,
+            _apply(MODULES[type(network)], type(network).__name__, assembly, network, assembly.input(shape)),
+            None,
+            {},
+        )
     try:
         graph = Tracer().trace(network)
     except Exception as error:  # whatever the network's forward raises when it is given a symbol
@@ -104,13 +119,17 @@ def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Valu
         args, kwargs = _by_position(*fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name]))
         if node.op == "placeholder":
             if values:
-                raise TypeError(f"{type(network).__name__}.forward has a second argument, {node.target!r}: a model has one input")
+                raise TypeError(
+                    f"{type(network).__name__}.forward has a second argument, {node.target!r}: a model has one input"
+                )
             values[node.name] = assembly.input(shape)
         elif node.op == "call_module":
             module = network.get_submodule(node.target)
             where = f"module {node.target!r} ({type(module).__name__})"
             if type(module) not in MODULES:
-                raise TypeError(f"{where} has no conversion; known are {', '.join(sorted(m.__name__ for m in MODULES))}")
+                raise TypeError(
+                    f"{where} has no conversion; known are {', '.join(sorted(m.__name__ for m in MODULES))}"
+                )
             values[node.name] = _apply(MODULES[type(module)], where, assembly, module, *args, **kwargs)
         elif node.op in ("call_function", "call_method"):
             rule = (FUNCTIONS if node.op == "call_function" else METHODS).get(node.target)
@@ -124,7 +143,9 @@ def assemble(network: nn.Module, shape: tuple[int, ...]) -> tuple[Assembly, Valu
         elif node.op == "output":
             (value,) = args
             if not isinstance(value, Value):
-                raise TypeError(f"{type(network).__name__} must return one tensor that depends on the input, it returns {value!r}")
+                raise TypeError(
+                    f"{type(network).__name__} must return one tensor that depends on the input, it returns {value!r}"
+                )
             return assembly, value, traced, values
         elif node.op == "get_attr":
             values[node.name] = _attribute(network, node.target)
@@ -168,7 +189,14 @@ def _apply(rule: Callable[..., Value], where: str, *args: Any, **kwargs: Any) ->
         raise type(error)(f"{where}: {error}") from error
 
 
-def differing_node(traced: fx.GraphModule, values: dict[str, Value], assembly: Assembly, u: np.ndarray, shape: tuple[int, ...], tol: float) -> str | None:
+def differing_node(
+    traced: fx.GraphModule,
+    values: dict[str, Value],
+    assembly: Assembly,
+    u: np.ndarray,
+    shape: tuple[int, ...],
+    tol: float,
+) -> str | None:
     """Name of the first node whose value is not the one assembled."""
     x = assembly.run(u)
 

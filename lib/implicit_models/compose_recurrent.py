@@ -25,7 +25,8 @@ class LastStates(tuple):
 def unrolled(assembly: Assembly, module: nn.RNN, value: Value, h0: object = None) -> tuple[Value, LastStates]:
     """The output of every step and the last states of every layer.
 
-    Raises: ValueError unless the module is batch first and its input (T, features); TypeError for a given initial state.
+    Raises: ValueError unless the module is batch first and its input (T, features); TypeError for a given initial
+    state.
     """
     if h0 is not None:
         raise TypeError("an initial state that the network computes has no conversion")
@@ -37,7 +38,9 @@ def unrolled(assembly: Assembly, module: nn.RNN, value: Value, h0: object = None
     for layer in range(module.num_layers):
         runs = []
         for direction in range(directions):
-            steps = _run(assembly, module, value, f"l{layer}{'_reverse' if direction else ''}", backwards=bool(direction))
+            steps = _run(
+                assembly, module, value, f"l{layer}{'_reverse' if direction else ''}", backwards=bool(direction)
+            )
             last.append(steps[0 if direction else -1])
             runs.append(steps)
         each = [concatenate(assembly, parts, -1) for parts in zip(*runs, strict=True)]
@@ -48,7 +51,7 @@ def unrolled(assembly: Assembly, module: nn.RNN, value: Value, h0: object = None
 
 def _run(assembly: Assembly, module: nn.RNN, value: Value, name: str, *, backwards: bool) -> list[Value]:
     """States of one layer and direction, in the order of time."""
-    numpy = lambda kind: double(getattr(module, f"{kind}_{name}"))  # noqa: E731
+    numpy = lambda kind: double(getattr(module, f"{kind}_{name}"))
     W_in, W_back = (sp.csr_array(numpy(kind)) for kind in ("weight_ih", "weight_hh"))
     shift = numpy("bias_ih") + numpy("bias_hh") if module.bias else np.zeros(module.hidden_size)
     T, steps, h = value.shape[0], {}, None

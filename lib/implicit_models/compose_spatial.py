@@ -1,8 +1,10 @@
 """Convolutions, pooling and batch normalisation as sparse maps of one sample.
 
-Every layer is windows over an index array: entry j of `Value.index` names the row of a pixel, a negative one is padding.
+Every layer is windows over an index array: entry j of `Value.index` names the row of a pixel, a negative one is
+padding.
 
-    convolution     y[o, w] = sum over the taps of window w of K[o, tap] v[tap] + bias[o]     a Toeplitz-like sparse matrix
+    convolution     y[o, w] = sum over the taps of window w of K[o, tap] v[tap] + bias[o]     a Toeplitz-like sparse
+    matrix
     average         the same with weights 1 / (number of taps that count)
     max-pooling     states of the map max_pool, one block a window: phi(z) = (max z, 0, ..., 0)
     normalisation   a diagonal map, with the running mean and variance
@@ -32,7 +34,9 @@ def tuple_of(size: Any, ndim: int) -> tuple[int, ...]:
     return (int(size),) * ndim if isinstance(size, int) else tuple(int(s) for s in size)
 
 
-def windows(index: np.ndarray, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> np.ndarray:
+def windows(
+    index: np.ndarray, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> np.ndarray:
     """(C, *S) -> (C, *O, *kernel)."""
     ndim = len(kernel)
     extent = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
@@ -48,7 +52,10 @@ def spatial(value: Value, ndim: int, channels: int | None = None) -> np.ndarray:
     Raises: ValueError naming the shape.
     """
     if len(value.shape) != ndim + 1 or (channels is not None and value.shape[0] != channels):
-        wanted = f"({channels if channels is not None else 'C'}, {', '.join('LHWD'[i] if ndim == 1 else 'HWD'[i] for i in range(ndim))})"
+        wanted = (
+            f"({channels if channels is not None else 'C'},"
+            f" {', '.join('LHWD'[i] if ndim == 1 else 'HWD'[i] for i in range(ndim))})"
+        )
         raise ValueError(f"it reads samples of shape {wanted}, but its input has shape {value.shape}")
     return value.index
 
@@ -63,7 +70,11 @@ def _convolution(ndim: int) -> Callable[[Assembly, Any, Value], Value]:
         seen = seen.reshape(module.in_channels, positions, taps)
         W = double(module.weight).reshape(module.out_channels, -1)
         group_in, group_out = module.in_channels // module.groups, module.out_channels // module.groups
-        columns = seen.reshape(module.groups, group_in, positions, taps).transpose(0, 2, 1, 3).reshape(module.groups, positions, -1)
+        columns = (
+            seen.reshape(module.groups, group_in, positions, taps)
+            .transpose(0, 2, 1, 3)
+            .reshape(module.groups, positions, -1)
+        )
         # rows run over output channels, then positions; every row reads the taps of its position
         columns = np.repeat(columns, group_out, axis=0)
         data = np.broadcast_to(W[:, None, :], columns.shape)
@@ -93,7 +104,9 @@ def _padded(index: np.ndarray, module: Any, kernel: tuple[int, ...], dilation: t
     return np.pad(index, [(0, 0), *sides], mode=PAD_MODES[module.padding_mode])
 
 
-def pooling_windows(value: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, ndim: int) -> tuple[np.ndarray, tuple[int, ...]]:
+def pooling_windows(
+    value: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, ndim: int
+) -> tuple[np.ndarray, tuple[int, ...]]:
     """(windows, taps) of row numbers, ZERO for padding and OUTSIDE beyond it, and the output's shape."""
     index = spatial(value, ndim)
     kernel = tuple_of(kernel, ndim)
@@ -104,7 +117,9 @@ def pooling_windows(value: Value, kernel: Any, stride: Any, padding: Any, dilati
     for axis, (k, s, p, d) in enumerate(zip(kernel, stride, padding, dilation, strict=True), start=1):
         length, extent = index.shape[axis], d * (k - 1) + 1
         count = (length - extent + (s - 1 if ceil_mode else 0)) // s + 1
-        if ceil_mode and (count - 1) * s >= length - p:  # the last window must begin inside the input or its left padding
+        if (
+            ceil_mode and (count - 1) * s >= length - p
+        ):  # the last window must begin inside the input or its left padding
             count -= 1
         more.append(max(0, (count - 1) * s + extent - length))
     index = np.pad(index, [(0, 0), *((0, m) for m in more)], constant_values=OUTSIDE)
@@ -113,7 +128,8 @@ def pooling_windows(value: Value, kernel: Any, stride: Any, padding: Any, dilati
 
 
 def max_value(assembly: Assembly, value: Value, rows: np.ndarray, shape: tuple[int, ...]) -> Value:
-    """States of max_pool over windows (w, k) of row numbers; padding never wins, a window of one entry needs no state."""
+    """States of max_pool over windows (w, k) of row numbers; padding never wins, a window of one entry needs no
+    state."""
     inside = rows >= 0
     if not inside.any(axis=1).all():
         raise ValueError(f"window {int(np.argmin(inside.any(axis=1)))} holds padding alone")
@@ -134,16 +150,36 @@ def mean_value(value: Value, rows: np.ndarray, counts: np.ndarray, shape: tuple[
     return value.map(sp.csr_array((weight[inside], rows[inside], pointer), (len(rows), len(value.c))), None, shape)
 
 
-def max_pool(assembly: Assembly, value: Value, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-             ceil_mode: bool = False, return_indices: bool = False, *, ndim: int = 2) -> Value:  # fmt: skip
+def max_pool(
+    assembly: Assembly,
+    value: Value,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    ndim: int = 2,
+) -> Value:
     """torch.nn.functional.max_pool1d and max_pool2d."""
     if return_indices:
         raise TypeError("return_indices has no conversion")
     return max_value(assembly, value, *pooling_windows(value, kernel_size, stride, padding, dilation, ceil_mode, ndim))
 
 
-def average_pool(assembly: Assembly, value: Value, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True, divisor_override: int | None = None, *, ndim: int = 2) -> Value:  # fmt: skip
+def average_pool(
+    assembly: Assembly,
+    value: Value,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    ndim: int = 2,
+) -> Value:
     """torch.nn.functional.avg_pool1d and avg_pool2d."""
     rows, shape = pooling_windows(value, kernel_size, stride, padding, 1, ceil_mode, ndim)
     counts = (rows >= (ZERO if count_include_pad else 0)).sum(axis=1)
@@ -174,21 +210,29 @@ def adaptive_average_pool(assembly: Assembly, value: Value, output_size: Any, *,
     return mean_value(value, rows, (rows >= 0).sum(axis=1), shape)
 
 
-def adaptive_max_pool(assembly: Assembly, value: Value, output_size: Any, return_indices: bool = False, *, ndim: int = 2) -> Value:
+def adaptive_max_pool(
+    assembly: Assembly, value: Value, output_size: Any, return_indices: bool = False, *, ndim: int = 2
+) -> Value:
     """torch.nn.functional.adaptive_max_pool1d and adaptive_max_pool2d."""
     if return_indices:
         raise TypeError("return_indices has no conversion")
     return max_value(assembly, value, *_adaptive(value, output_size, ndim))
 
 
-def _of_module(function: Callable[..., Value], names: tuple[str, ...], ndim: int) -> Callable[[Assembly, Any, Value], Value]:
-    return lambda assembly, module, value: function(assembly, value, **{name: getattr(module, name) for name in names}, ndim=ndim)
+def _of_module(
+    function: Callable[..., Value], names: tuple[str, ...], ndim: int
+) -> Callable[[Assembly, Any, Value], Value]:
+    return lambda assembly, module, value: function(
+        assembly, value, **{name: getattr(module, name) for name in names}, ndim=ndim
+    )
 
 
 def _normalisation(ndims: tuple[int, ...]) -> Callable[[Assembly, Any, Value], Value]:
     def rule(assembly: Assembly, module: Any, value: Value) -> Value:
         if module.running_mean is None:
-            raise ValueError("it has no running statistics (track_running_stats=False): its map depends on the whole batch")
+            raise ValueError(
+                "it has no running statistics (track_running_stats=False): its map depends on the whole batch"
+            )
         if len(value.shape) - 1 not in ndims or value.shape[0] != module.num_features:
             raise ValueError(f"it reads {module.num_features} channels first, but its input has shape {value.shape}")
         mean, variance = (double(t) for t in (module.running_mean, module.running_var))

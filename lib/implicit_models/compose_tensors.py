@@ -1,6 +1,7 @@
 """Functions and methods of tensors in a network's forward: sums, products, rearrangements, contractions.
 
-A rearrangement acts on the index array of one sample. Dimension 0 of the network's tensors is the batch: it stays where it is.
+A rearrangement acts on the index array of one sample. Dimension 0 of the network's tensors is the batch: it stays where
+it is.
 """
 
 from __future__ import annotations
@@ -134,14 +135,21 @@ def multiply(assembly: Assembly, a: Any, b: Any) -> Value:
 
 def divide(assembly: Assembly, a: Any, b: Any) -> Value:
     if not (isinstance(a, Value) and _is_constant(b)):
-        raise TypeError("only division by numbers and constants is read: a quotient of tensors has no Lipschitz constant")
+        raise TypeError(
+            "only division by numbers and constants is read: a quotient of tensors has no Lipschitz constant"
+        )
     return scaled(a, 1.0 / _constant(b, a.shape))
 
 
 def matmul(assembly: Assembly, a: Any, b: Any) -> Value:
     """a b over the last two dimensions: sums of products of bounded entries, or a linear map if one is constant."""
     if isinstance(a, Value) and isinstance(b, Value):
-        if len(a.shape) < 2 or len(a.shape) != len(b.shape) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        if (
+            len(a.shape) < 2
+            or len(a.shape) != len(b.shape)
+            or a.shape[:-2] != b.shape[:-2]
+            or a.shape[-1] != b.shape[-2]
+        ):
             raise ValueError(f"it multiplies matrices of shapes {('N', *a.shape)} and {('N', *b.shape)}")
         lead, (r, k), s = a.shape[:-2], a.shape[-2:], b.shape[-1]
         first = np.broadcast_to(a.index[..., :, None, :], (*lead, r, s, k))
@@ -169,9 +177,11 @@ def concatenate(assembly: Assembly, tensors: Sequence[Value], dim: int = 0) -> V
     index = np.concatenate([t.index + end - len(t.c) for t, end in zip(tensors, ends)], axis=axis)
     n = max(t.X.shape[1] for t in tensors)
     stacked = Value(
-        sp.csr_array(sp.vstack([wide(t.X, n) for t in tensors], format="csr")), sp.csr_array(sp.vstack([t.U for t in tensors], format="csr")),
-        np.concatenate([t.c for t in tensors]), (int(ends[-1]),),
-    )  # fmt: skip
+        sp.csr_array(sp.vstack([wide(t.X, n) for t in tensors], format="csr")),
+        sp.csr_array(sp.vstack([t.U for t in tensors], format="csr")),
+        np.concatenate([t.c for t in tensors]),
+        (int(ends[-1]),),
+    )
     return stacked.take(index)
 
 
@@ -208,7 +218,9 @@ def permuted(assembly: Assembly, value: Value, *dims: Any) -> Value:
 def reshaped(assembly: Assembly, value: Value, *sizes: Any) -> Value:
     sizes = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], (int, str)) else sizes
     if not sizes or sizes[0] not in (BATCH, -1):
-        raise ValueError(f"it reshapes the batch to {sizes[0] if sizes else ()}: the first size must be x.size(0) or -1")
+        raise ValueError(
+            f"it reshapes the batch to {sizes[0] if sizes else ()}: the first size must be x.size(0) or -1"
+        )
     rest = [int(s) for s in sizes[1:]]
     if sizes[0] == -1 and -1 in rest:
         raise ValueError("only one size may be -1")
@@ -228,11 +240,15 @@ def mean(assembly: Assembly, value: Value, dim: Any = None, keepdim: bool = Fals
     kept = moved.shape[: moved.ndim - len(axes)]
     rows = moved.reshape(math.prod(kept), -1)
     k = rows.shape[1]
-    W = sp.csr_array((np.full(rows.size, 1.0 / k), rows.reshape(-1), np.arange(0, rows.size + 1, k)), (len(rows), len(value.c)))
+    W = sp.csr_array(
+        (np.full(rows.size, 1.0 / k), rows.reshape(-1), np.arange(0, rows.size + 1, k)), (len(rows), len(value.c))
+    )
     return value.map(W, None, tuple(1 if i in axes else s for i, s in enumerate(value.shape)) if keepdim else kept)
 
 
-def padded(assembly: Assembly, tensor: Value, /, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
+def padded(
+    assembly: Assembly, tensor: Value, /, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Value:
     """torch.nn.functional.pad with constants: pairs of sizes, last dimension first; negative ones crop."""
     if mode != "constant":
         raise TypeError(f"padding mode {mode!r} has no conversion")
@@ -241,7 +257,10 @@ def padded(assembly: Assembly, tensor: Value, /, pad: Sequence[int], mode: str =
         raise ValueError(f"padding {tuple(pad)} does not fit samples of shape {tensor.shape}")
     sides = [(0, 0)] * (index.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     index = np.pad(index, [(max(0, a), max(0, b)) for a, b in sides], constant_values=-1)
-    return tensor.take(index[tuple(slice(max(0, -a), index.shape[i] - max(0, -b)) for i, (a, b) in enumerate(sides))], float(value or 0.0))
+    return tensor.take(
+        index[tuple(slice(max(0, -a), index.shape[i] - max(0, -b)) for i, (a, b) in enumerate(sides))],
+        float(value or 0.0),
+    )
 
 
 def item(assembly: Assembly, value: Any, key: Any) -> Any:
@@ -297,19 +316,56 @@ def dropped(assembly: Assembly, value: Value, p: float = 0.5, training: bool = T
 
 
 SHARED: dict[str, Callable[..., Any]] = {
-    "relu": activation("relu"), "tanh": activation("tanh"), "sigmoid": activation("sigmoid"), "softmax": softmax, "add": add, "sub": subtract,
-    "mul": multiply, "div": divide, "neg": negative, "matmul": matmul, "bmm": matmul, "transpose": transposed, "unsqueeze": unsqueezed,
-    "squeeze": squeezed, "mean": mean, "reshape": reshaped, "permute": permuted,
-}  # fmt: skip
+    "relu": activation("relu"),
+    "tanh": activation("tanh"),
+    "sigmoid": activation("sigmoid"),
+    "softmax": softmax,
+    "add": add,
+    "sub": subtract,
+    "mul": multiply,
+    "div": divide,
+    "neg": negative,
+    "matmul": matmul,
+    "bmm": matmul,
+    "transpose": transposed,
+    "unsqueeze": unsqueezed,
+    "squeeze": squeezed,
+    "mean": mean,
+    "reshape": reshaped,
+    "permute": permuted,
+}
 METHODS: dict[str, Callable[..., Any]] = {
-    **SHARED, "flatten": lambda assembly, value, start_dim=0, end_dim=-1: flat(value, start_dim, end_dim), "view": reshaped, "size": size,
-    "contiguous": same, "clone": same, "add_": add, "relu_": activation("relu"), "mul_": multiply,
-}  # fmt: skip
+    **SHARED,
+    "flatten": lambda assembly, value, start_dim=0, end_dim=-1: flat(value, start_dim, end_dim),
+    "view": reshaped,
+    "size": size,
+    "contiguous": same,
+    "clone": same,
+    "add_": add,
+    "relu_": activation("relu"),
+    "mul_": multiply,
+}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{getattr(torch, name): rule for name, rule in SHARED.items()},
-    operator.add: add, operator.iadd: add, operator.sub: subtract, operator.isub: subtract, operator.mul: multiply, operator.imul: multiply,
-    operator.truediv: divide, operator.neg: negative, operator.matmul: matmul, operator.getitem: item, getattr: attribute,
-    torch.flatten: METHODS["flatten"], torch.cat: concatenate, torch.concat: concatenate, torch.stack: stack,
-    nn.functional.relu: activation("relu"), nn.functional.softmax: softmax, nn.functional.pad: padded, nn.functional.dropout: dropped,
-    nn.functional.tanh: activation("tanh"), nn.functional.sigmoid: activation("sigmoid"),
-}  # fmt: skip
+    operator.add: add,
+    operator.iadd: add,
+    operator.sub: subtract,
+    operator.isub: subtract,
+    operator.mul: multiply,
+    operator.imul: multiply,
+    operator.truediv: divide,
+    operator.neg: negative,
+    operator.matmul: matmul,
+    operator.getitem: item,
+    getattr: attribute,
+    torch.flatten: METHODS["flatten"],
+    torch.cat: concatenate,
+    torch.concat: concatenate,
+    torch.stack: stack,
+    nn.functional.relu: activation("relu"),
+    nn.functional.softmax: softmax,
+    nn.functional.pad: padded,
+    nn.functional.dropout: dropped,
+    nn.functional.tanh: activation("tanh"),
+    nn.functional.sigmoid: activation("sigmoid"),
+}

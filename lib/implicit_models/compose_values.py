@@ -80,9 +80,12 @@ class Assembly:
         return Value(select, sp.csr_array((m, self.p)), np.zeros(m), pre.shape)
 
     def sizes(self) -> np.ndarray:
-        """(n,) bound of |x_j| for every input: 1 for the bounded maps, what the arguments allow for the others, else inf."""
+        """(n,) bound of |x_j| for every input: 1 for the bounded maps, what the arguments allow for the others, else
+        inf."""
         for (X, U, c), act in list(zip(self.rows, self.maps, strict=True))[len(self._sizes) :]:
-            before = np.concatenate([*self._sizes, np.full(act.n, np.inf)])  # feedback of its own: only the map bounds it
+            before = np.concatenate(
+                [*self._sizes, np.full(act.n, np.inf)]
+            )  # feedback of its own: only the map bounds it
             size = _reach(X, U, c, before)
             for s in act.segments:
                 part = slice(s.start, s.stop)
@@ -101,7 +104,10 @@ class Assembly:
     def matrices(self, value: Value) -> tuple[Any, ...]:
         """A, B, C, D, b, d and the activation, later states first: A is block upper triangular."""
         if not self.rows:  # an affine network: one state that stays 0, since a model has at least one
-            self.states(Value(sp.csr_array((1, 0)), sp.csr_array((1, self.p)), np.zeros(1), (1,)), resolve_activation("identity", 1))
+            self.states(
+                Value(sp.csr_array((1, 0)), sp.csr_array((1, self.p)), np.zeros(1), (1,)),
+                resolve_activation("identity", 1),
+            )
         sizes = [act.n for act in self.maps]
         ends = np.cumsum(sizes)
         order = np.concatenate([np.arange(e - m, e) for m, e in zip(sizes[::-1], ends[::-1])])
@@ -183,8 +189,8 @@ def product_value(assembly: Assembly, a: Value, b: Value) -> Value:
         size = assembly.reach(value)
         if not np.isfinite(size).all():
             raise ValueError(
-                f"the {which} factor has no bound ({int((~np.isfinite(size)).sum())} of {size.size} entries), so that the product is not "
-                "Lipschitz: pass it through tanh, sigmoid or softmax"
+                f"the {which} factor has no bound ({int((~np.isfinite(size)).sum())} of {size.size} entries), so that"
+                " the product is not Lipschitz: pass it through tanh, sigmoid or softmax"
             )
         reach.append(np.where(size > 0, size, 1.0))
     m = len(a.c)

@@ -14,7 +14,8 @@ MARK = "numba_kernels.sha256"
 
 
 def drop_stale(folder: Path) -> bool:
-    """Delete the cache if the kernel modules in `folder` are not those that filled it; call it before one of them loads.
+    """Delete the cache if the kernel modules in `folder` are not those that filled it; call it before one of them
+    loads.
 
     Returns: whether anything was deleted. Where the folder cannot be written numba keeps its cache elsewhere.
     """

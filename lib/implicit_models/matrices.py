@@ -36,7 +36,9 @@ def check_finite(A: Tensor) -> None:
     values = A if A.layout is torch.strided else A.values()
     # the sum is finite for all but pathological values: one pass, no mask
     if not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
-        raise ValueError(f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}")
+        raise ValueError(
+            f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}"
+        )
 
 
 def diagonal(M: Tensor) -> Tensor:
@@ -88,7 +90,9 @@ def as_tensor(name: str, M: Any, dtype: torch.dtype | None = None) -> Tensor:
     elif isinstance(M, np.ndarray):
         M = torch.from_numpy(np.ascontiguousarray(M))
     if not isinstance(M, Tensor):
-        raise TypeError(f"{name} must be a torch tensor, a NumPy array or a SciPy sparse matrix, got {type(M).__name__}")
+        raise TypeError(
+            f"{name} must be a torch tensor, a NumPy array or a SciPy sparse matrix, got {type(M).__name__}"
+        )
     if not M.dtype.is_floating_point:
         raise TypeError(f"{name} must have a floating dtype, got {M.dtype}")
     if M.layout not in (torch.strided, torch.sparse_csr):

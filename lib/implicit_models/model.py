@@ -69,7 +69,11 @@ class ImplicitModel(nn.Module):
         on_failure: str = "warn",
         seed: int | None = None,
     ):
-        p, q, n = checked_size("in_features", in_features), checked_size("out_features", out_features), checked_size("n_states", n_states)
+        p, q, n = (
+            checked_size("in_features", in_features),
+            checked_size("out_features", out_features),
+            checked_size("n_states", n_states),
+        )
         self._configure(activation, n, kappa, feedback, solver, tol, tol_mode, max_iter, backward, on_failure)
         generator = torch.Generator()
         if seed is None:
@@ -87,9 +91,18 @@ class ImplicitModel(nn.Module):
         self.project_()
 
     def _configure(
-        self, activation, n, kappa, feedback, solver="auto", tol=1e-6, tol_mode="relative", max_iter=500,
-        backward="implicit", on_failure="warn",
-    ) -> None:  # fmt: skip
+        self,
+        activation,
+        n,
+        kappa,
+        feedback,
+        solver="auto",
+        tol=1e-6,
+        tol_mode="relative",
+        max_iter=500,
+        backward="implicit",
+        on_failure="warn",
+    ) -> None:
         super().__init__()
         if isinstance(kappa, bool) or not isinstance(kappa, numbers.Real):
             raise TypeError(f"kappa must be a number, got {kappa!r}")
@@ -121,7 +134,8 @@ class ImplicitModel(nn.Module):
         """Model with given matrices, copied, never projected: `certificate()` says whether A is well-posed.
 
         Args:
-            A (n, n), B (n, p), C (q, n), D (q, p) or None: torch or NumPy, dense or sparse (torch CSR, SciPy). Dense ones
+            A (n, n), B (n, p), C (q, n), D (q, p) or None: torch or NumPy, dense or sparse (torch CSR, SciPy). Dense
+            ones
                 become parameters; sparse ones buffers, not trained.
             activation: as in the constructor. b (n,), d (q,): bias vectors or None.
             kappa: for later calls of `project_`. feedback: "strict_upper" checks A and masks its gradient.
@@ -130,7 +144,9 @@ class ImplicitModel(nn.Module):
         """
         unknown = sorted(settings.keys() - set(SETTINGS))
         if unknown:
-            raise TypeError(f"from_matrices got an unexpected argument {', '.join(unknown)}; the settings are {', '.join(SETTINGS)}")
+            raise TypeError(
+                f"from_matrices got an unexpected argument {', '.join(unknown)}; the settings are {', '.join(SETTINGS)}"
+            )
         A = as_tensor("A", A)
         if A.ndim != 2 or A.shape[0] != A.shape[1]:
             raise ValueError(f"A must be a square matrix, got shape {tuple(A.shape)}")
@@ -170,7 +186,9 @@ class ImplicitModel(nn.Module):
         lower = torch.nonzero(A.detach().tril())
         if lower.numel():
             i, j = lower[0].tolist()
-            raise ValueError(f"feedback='strict_upper', but A[{i}, {j}] = {float(A[i, j].detach()):.6g} is on or below the diagonal")
+            raise ValueError(
+                f"feedback='strict_upper', but A[{i}, {j}] = {float(A[i, j].detach()):.6g} is on or below the diagonal"
+            )
 
     @property
     def in_features(self) -> int:
@@ -242,15 +260,20 @@ class ImplicitModel(nn.Module):
             raise ValueError(f"U must have {self.in_features} columns, one per input, got shape {tuple(U.shape)}")
 
     def _without_autocast(self, method: Callable[..., Any], *inputs: Any) -> Any:
-        """The method in the dtype of A throughout: the tolerance of a solve has no meaning in a mixture of precisions."""
+        """The method in the dtype of A throughout: the tolerance of a solve has no meaning in a mixture of
+        precisions."""
         with torch.autocast(self.A.device.type, enabled=False):
-            return method(*(u.to(self.A.dtype) if isinstance(u, Tensor) and u.dtype.is_floating_point else u for u in inputs))
+            return method(
+                *(u.to(self.A.dtype) if isinstance(u, Tensor) and u.dtype.is_floating_point else u for u in inputs)
+            )
 
     def _injection(self, U: Tensor) -> Tensor:
         return product(U, self.B, self.b)
 
     def _solve(self, z: Tensor, x0: Tensor | None = None) -> Solution:
-        found = differentiable_solve(self._feedback_matrix(), z, self.activation, self.settings, x0, self._substitution())
+        found = differentiable_solve(
+            self._feedback_matrix(), z, self.activation, self.settings, x0, self._substitution()
+        )
         self.last_solve = SolveStatistics(found.n_iter, found.residual, found.status, found.method)
         return found
 
@@ -264,7 +287,8 @@ class ImplicitModel(nn.Module):
     def forward(self, U: Float[Tensor, "N p"]) -> Float[Tensor, "N q"]:
         """y = C x + D u + d at the equilibrium of every row u of U; gradients in train and eval mode alike.
 
-        Under `torch.autocast` U is cast to the dtype of A and the whole layer runs in it: an equilibrium is solved to tol.
+        Under `torch.autocast` U is cast to the dtype of A and the whole layer runs in it: an equilibrium is solved to
+        tol.
         """
         if torch.is_autocast_enabled(self.A.device.type):
             return self._without_autocast(self.forward, U)

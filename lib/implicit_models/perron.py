@@ -1,6 +1,7 @@
 """The Perron-Frobenius eigenvalue of |A|, as an upper bound that holds.
 
-Source: Tsai (2024), section 2.3; Collatz (1942) and Wielandt (1950) for the bracket; Noda (1971) for the inverse iteration.
+Source: Tsai (2024), section 2.3; Collatz (1942) and Wielandt (1950) for the bracket; Noda (1971) for the inverse
+iteration.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def square_matrix(A: Any, name: str = "A") -> np.ndarray | sp.csr_array:
     out = out.astype(np.float64)
     values = out.data if sp.issparse(out) else out
     if not np.isfinite(values).all():
-        bad = out.tocoo().row[~np.isfinite(out.tocoo().data)][0] if sp.issparse(out) else np.argwhere(~np.isfinite(out))[0, 0]
+        bad = (
+            out.tocoo().row[~np.isfinite(out.tocoo().data)][0]
+            if sp.issparse(out)
+            else np.argwhere(~np.isfinite(out))[0, 0]
+        )
         raise ValueError(f"{name} has a value that is not finite in row {int(bad)}")
     return out
 
@@ -171,7 +176,8 @@ def perron_frobenius(A: Any) -> float:
 
     Mathematics: for any v > 0, min (|A| v)_i / v_i <= lambda_PF <= max (|A| v)_i / v_i on an irreducible block
     (Collatz-Wielandt); a reducible matrix takes the largest value over its strongly connected blocks, so a
-    triangular one is exact: max |A_ii|. A block whose entries are of very different size is balanced first (`_balanced`).
+    triangular one is exact: max |A_ii|. A block whose entries are of very different size is balanced first
+        (`_balanced`).
 
     Args:
         A: (n, n) dense or sparse, torch or NumPy.

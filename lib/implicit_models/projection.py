@@ -1,6 +1,7 @@
 """Row-wise projection on the l1 ball: the constraint ||A||_inf <= kappa that keeps a model well-posed in training.
 
-Source: Tsai (2024), section 5.2; the sorting algorithm is Duchi et al. (2008), "Efficient projections onto the l1-ball".
+Source: Tsai (2024), section 5.2; the sorting algorithm is Duchi et al. (2008), "Efficient projections onto the
+l1-ball".
 """
 
 from __future__ import annotations
@@ -48,16 +49,20 @@ def _rows_outside(A: Tensor, kappa: float) -> Tensor | None:
 
 
 def _target(kappa: float, dtype: torch.dtype, m: int) -> float:
-    """Radius aimed at: so far inside that rounding m values to dtype, and adding them in it, cannot lead out of the ball."""
+    """Radius aimed at: so far inside that rounding m values to dtype, and adding them in it, cannot lead out of the
+    ball."""
     info = torch.finfo(dtype)
-    ulps = 4 if info.bits >= 32 else 0.5  # sums in half precision are nobody's measure: the rounding of the values alone
+    ulps = (
+        4 if info.bits >= 32 else 0.5
+    )  # sums in half precision are nobody's measure: the rounding of the values alone
     return max(kappa * (1 - ulps * info.eps) - 0.5 * m * info.smallest_normal * info.eps, 0.0)
 
 
 def _project(R: Tensor, kappa: float) -> Tensor:
     """Projection of rows that all lie outside: sign(a) max(|a| - theta, 0), theta differentiable in the support.
 
-    All magnitudes are taken from the largest of their row: the differences are exact where they matter, however large the
+    All magnitudes are taken from the largest of their row: the differences are exact where they matter, however large
+        the
     row, and what lies 2 kappa or more below the largest is outside the support in any case.
     """
     target = _target(kappa, R.dtype, R.shape[1])
@@ -84,8 +89,8 @@ def project_rows(A, kappa):
 
     Mathematics: argmin ||W - A||_F subject to sum_j |W_ij| <= kappa: w = sign(a) max(|a| - theta, 0), where
     theta >= 0 makes the l1 norm kappa. Rows inside are returned bit for bit. Differentiable: on its support S a
-    projected row has the Jacobian I - sigma sigma' / |S| with sigma = sign(a_S), and 0 elsewhere. Computed in float64 for
-    every dtype, then rounded; the l1 norm of what is returned, summed in float64, never exceeds kappa.
+    projected row has the Jacobian I - sigma sigma' / |S| with sigma = sign(a_S), and 0 elsewhere. Computed in float64
+    for every dtype, then rounded; the l1 norm of what is returned, summed in float64, never exceeds kappa.
 
     Args:
         A: (n, m) torch tensor or NumPy array, floating.
@@ -123,7 +128,8 @@ def _project_array(R: np.ndarray, target: float) -> np.ndarray:
 def project_rows_(A: Float[Tensor, "n m"] | Float[np.ndarray, "n m"], kappa: float):
     """`project_rows` in place, outside autograd; only rows outside the ball are written. Returns A.
 
-    A tensor that a graph still needs for its backward pass is marked as modified where a row changes, as by any operation in
+    A tensor that a graph still needs for its backward pass is marked as modified where a row changes, as by any
+    operation in
     place: that backward pass then raises.
 
     Raises: as `project_rows`; ValueError for a NumPy array that is read-only.

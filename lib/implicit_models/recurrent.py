@@ -17,7 +17,8 @@ from implicit_models.model import ImplicitModel, checked_size
 class ImplicitRNN(ImplicitModel):
     """Recurrent network whose cell is an implicit model.
 
-    Mathematics: u_t = [s_t, h_{t-1}], x_t = phi(A x_t + B u_t + b), h_t = C x_t + D u_t + d, h_0 = 0. B is (n, input + hidden),
+    Mathematics: u_t = [s_t, h_{t-1}], x_t = phi(A x_t + B u_t + b), h_t = C x_t + D u_t + d, h_0 = 0. B is (n, input +
+        hidden),
     C (hidden, n), D (hidden, input + hidden); the input's columns come first.
 
     Args:
@@ -32,7 +33,8 @@ class ImplicitRNN(ImplicitModel):
     def _check_sizes(self) -> None:
         if self.in_features <= self.out_features:
             raise ValueError(
-                f"an ImplicitRNN reads input and hidden state: B has {self.in_features} columns, but C has {self.out_features} rows"
+                f"an ImplicitRNN reads input and hidden state: B has {self.in_features} columns, but C has"
+                f" {self.out_features} rows"
             )
 
     @property
@@ -53,9 +55,10 @@ class ImplicitRNN(ImplicitModel):
     ) -> tuple[Float[Tensor, "N T h"], Float[Tensor, "N h"]]:
         """Hidden states of every step, and the last one.
 
-        On the CPU, with dense matrices, up to 256 states and implicit differentiation, the whole sequence is one compiled call, forward
-        and exactly backward through time; otherwise a loop over the steps. In the loop a sample that is not finite makes the gradients of
-        B, C and D of its whole batch not finite; in the compiled call it does not.
+        On the CPU, with dense matrices, up to 256 states and implicit differentiation, the whole sequence is one
+        compiled call, forward and exactly backward through time; otherwise a loop over the steps. In the loop a sample
+        that is not finite makes the gradients of B, C and D of its whole batch not finite; in the compiled call it does
+        not.
 
         Args: S (N, T, p) sequences; h0 (N, hidden), zero if None.
         Returns: Y (N, T, hidden), h (N, hidden). `last_solve` joins the steps: iterations summed, worst residual.
@@ -87,7 +90,11 @@ class ImplicitRNN(ImplicitModel):
             if dense:
                 z = torch.addmm(z_in[:, t], h, Bh)
                 x = self._solve(z).x
-                h = product(x, self.C, self.d) if y_in is None else torch.addmm(y_in[:, t], h, Dh) + product(x, self.C, self.d)
+                h = (
+                    product(x, self.C, self.d)
+                    if y_in is None
+                    else torch.addmm(y_in[:, t], h, Dh) + product(x, self.C, self.d)
+                )
             else:
                 u = torch.cat([S[:, t], h], dim=1)
                 h = self._read_out(self._solve(self._injection(u)).x, u)

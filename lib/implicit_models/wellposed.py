@@ -6,7 +6,8 @@ certified here by a positive vector s that anyone can check with one product M s
     pf          M = N(A, gamma), the matrix of block norms (|A| for CONE maps);
     metzler     M has gamma_i A_ii with its SIGN on the diagonal: a slope d in [0, gamma_i] turns row i into
                 |dx_i| <= d / (1 - d A_ii) sum_j |A_ij| |dx_j|, largest at d = gamma_i; A_ii < -1 is welcome;
-    triangular  no feedback between blocks, in whatever order they are stored, and gamma_i A_ii < 1: solved by substitution.
+    triangular  no feedback between blocks, in whatever order they are stored, and gamma_i A_ii < 1: solved by
+    substitution.
 
 Source: Tsai (2024), section 2.3 (Theorem 1, PF), section 2.4 (Theorems 2 and 3, triangular); SIM paper, Theorem 2.4.
 """
@@ -29,6 +30,7 @@ from implicit_models.projection import project_rows, project_rows_
 
 __all__ = ["Certificate", "certificate", "perron_frobenius", "project_rows", "project_rows_", "rescale"]
 
+
 @dataclass(frozen=True)
 class Certificate:
     """Why A is well-posed, with the vector that proves it.
@@ -50,7 +52,8 @@ class Certificate:
 
 
 def _block_norms(A: np.ndarray | sp.csr_array, act: Activation, signed_diagonal: bool) -> np.ndarray | sp.csr_array:
-    """gamma_i |A_ij|, with gamma_i A_ii on the diagonal of componentwise states if asked; `_aggregate` makes block norms."""
+    """gamma_i |A_ij|, with gamma_i A_ii on the diagonal of componentwise states if asked; `_aggregate` makes block
+    norms."""
     gamma = act.lipschitz
     if sp.issparse(A):
         M = (sp.diags_array(gamma) @ abs(A)).tocsr()
@@ -132,7 +135,8 @@ def triangular_order(A: Any, activation: ActivationSpec | Activation) -> str | N
 
 
 def _without_feedback(A: np.ndarray | sp.csr_array, act: Activation) -> bool:
-    """Whether A is triangular in some order of the blocks: no strongly connected component has more than one of them."""
+    """Whether A is triangular in some order of the blocks: no strongly connected component has more than one of
+    them."""
     coo = sp.coo_array(A)
     nonzero = coo.data != 0
     reader, source = act.unit[coo.coords[0][nonzero]], act.unit[coo.coords[1][nonzero]]
@@ -217,7 +221,7 @@ def rescale(A: Any, B: Any, C: Any, *, kappa: float = 1.0) -> tuple[Any, Any, An
         if isinstance(M, torch.Tensor):
             if M.layout is not torch.strided:
                 raise TypeError("rescale takes dense torch tensors; pass a SciPy sparse array instead")
-            to = lambda v: torch.as_tensor(v, dtype=M.dtype, device=M.device)  # noqa: E731
+            to = lambda v: torch.as_tensor(v, dtype=M.dtype, device=M.device)
             M = M if left is None else to(left)[:, None] * M
             return M if right is None else M * to(right)
         if sp.issparse(M):

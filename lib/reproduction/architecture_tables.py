@@ -1,4 +1,5 @@
-"""The papers' tables of architectures and data sets, rebuilt and measured, and where each model stands in the committed runs."""
+"""The papers' tables of architectures and data sets, rebuilt and measured, and where each model stands in the committed
+runs."""
 
 from __future__ import annotations
 
@@ -24,29 +25,52 @@ TABLE_4 = SOURCES["extrapolation"]
 UNCOUNTED: tuple[Architecture, ...] = (
     Architecture("arithmetic", "MLP", "50-10-10-1, no count", TABLE_4, None, ARCHITECTURES[5].build),
     Architecture(
-        "rolling average", "encoder-decoder", "10-10-5-10, 5 heads", TABLE_4, None, lambda: EncoderDecoder(10, 5, width=10),
+        "rolling average",
+        "encoder-decoder",
+        "10-10-5-10, 5 heads",
+        TABLE_4,
+        None,
+        lambda: EncoderDecoder(10, 5, width=10),
         "four sizes for a model that has two (d_model, feed-forward width): both taken as 10",
     ),
     Architecture(
-        "rolling argmax", "encoder-decoder, masked", "2 heads, width 10", TABLE_4, None,
+        "rolling argmax",
+        "encoder-decoder, masked",
+        "2 heads, width 10",
+        TABLE_4,
+        None,
         lambda: EncoderDecoder(10, 2, width=10, expand=1, causal=True),
         "the mask has no weights: masked, unmasked and without positions are one count",
     ),
     Architecture(
-        "spiky", "masked decoder", "1-10 map, one layer, 2 heads, width 2048, 10-1 map", TABLE_4, None,
+        "spiky",
+        "masked decoder",
+        "1-10 map, one layer, 2 heads, width 2048, 10-1 map",
+        TABLE_4,
+        None,
         lambda: nn.ModuleList([nn.Linear(1, 10), DepthwiseEncoder(10, n_heads=2), nn.Linear(10, 1)]),
         "10 heads in the report: the count does not tell them apart",
     ),
     Architecture("spiky", "LSTM", "1-20-20-1", TABLE_4, None, lambda: SequenceLSTM(20, 1, seed=0)),
     Architecture(
-        "spiky", "implicitRNN", "n = 20, p = 21, q = 20, head 20-1", TABLE_4, None, lambda: SequenceImplicitRNN(20, 20, 1, seed=0)
+        "spiky",
+        "implicitRNN",
+        "n = 20, p = 21, q = 20, head 20-1",
+        TABLE_4,
+        None,
+        lambda: SequenceImplicitRNN(20, 20, 1, seed=0),
     ),
     Architecture("volatility", "linear regression", "60-1", TABLE_4, None, lambda: Linear(60, 1, bias=True, seed=0)),
     Architecture(
-        "volatility", "sequential encoder", "1 head, width 2048, head 60-1", TABLE_4, None, lambda: SequentialEncoder(60),
+        "volatility",
+        "sequential encoder",
+        "1 head, width 2048, head 60-1",
+        TABLE_4,
+        None,
+        lambda: SequentialEncoder(60),
         "d_model not stated: one feature a token, as in the arithmetic task, gives a constant output",
     ),
-)  # fmt: skip
+)
 
 # Task -> (implicit model, largest explicit baseline) of one paper: what "similar parameter counts" compares.
 SIZES = {
@@ -113,9 +137,13 @@ def moments(seed: int = 0, n: int = 3_000) -> dict[str, dict[str, float]]:
     for task, (data, key) in made.items():
         train, test = data.u_train.astype(float), data.test[key][0].astype(float)
         table[task] = {
-            "shift": float(key), "train_mean": float(train.mean()), "train_sd": float(train.std()),
-            "test_mean": float(test.mean()), "test_sd": float(test.std()),
-            "mean_moved": float(test.mean() - train.mean()), "sd_moved": float(test.std() - train.std()),
+            "shift": float(key),
+            "train_mean": float(train.mean()),
+            "train_sd": float(train.std()),
+            "test_mean": float(test.mean()),
+            "test_sd": float(test.std()),
+            "mean_moved": float(test.mean() - train.mean()),
+            "sd_moved": float(test.std() - train.std()),
         }
     return table
 
@@ -144,7 +172,11 @@ def transformer_settings(model: nn.Module) -> dict[str, set[float]]:
 
 
 def standing(
-    curves: Mapping[str, Sequence[Sequence[Any]]], implicit: Sequence[str], others: Sequence[str], *, higher: bool = False
+    curves: Mapping[str, Sequence[Sequence[Any]]],
+    implicit: Sequence[str],
+    others: Sequence[str],
+    *,
+    higher: bool = False,
 ) -> tuple[int, int]:
     """Test points at which an implicit model's median beats every other model's, and the number of points.
 
@@ -163,7 +195,12 @@ def standing(
     seeds = min((len(curves[name]) for name in (*implicit, *others) if name in curves), default=0)
 
     def medians(name: str) -> list[float]:
-        rows = np.array([[sign * value if math.isfinite(value) else math.inf for value in numbers(row)] for row in curves[name][:seeds]])
+        rows = np.array(
+            [
+                [sign * value if math.isfinite(value) else math.inf for value in numbers(row)]
+                for row in curves[name][:seeds]
+            ]
+        )
         return [statistics.median(column) for column in rows.T]
 
     own, rivals = ([medians(name) for name in names if name in curves] for names in (implicit, others))
@@ -184,15 +221,30 @@ COMPARISONS: dict[str, tuple[str, str, bool]] = {
     "volatility": ("ch5_volatility", "mape_price_{}_2021", False),
 }
 IMPLICIT = ("implicit", "implicit_rnn", "implicit_report")
-BASELINES = ("mlp", "mlp_10_9_9_10", "nalu", "lstm", "lstm_report", "transformer", "transformer_report",
-             "transformer_sequential", "transformer_depthwise", "transformer_masked", "transformer_unmasked",
-             "transformer_no_pe", "transformer_decoder", "transformer_encoder_decoder")  # fmt: skip
+BASELINES = (
+    "mlp",
+    "mlp_10_9_9_10",
+    "nalu",
+    "lstm",
+    "lstm_report",
+    "transformer",
+    "transformer_report",
+    "transformer_sequential",
+    "transformer_depthwise",
+    "transformer_masked",
+    "transformer_unmasked",
+    "transformer_no_pe",
+    "transformer_decoder",
+    "transformer_encoder_decoder",
+)
 # Task -> models that are a control elsewhere and a published row there.
 ALSO_PUBLISHED = {"volatility": ("linear",)}
 CONTROLS = ("linear", "mlp_bias_free", "mlp_skip", "autoregression")
 
 
-def standing_of(content: Mapping[str, Any], pattern: str, group: str, *, higher: bool = False, task: str = "") -> tuple[int, int]:
+def standing_of(
+    content: Mapping[str, Any], pattern: str, group: str, *, higher: bool = False, task: str = ""
+) -> tuple[int, int]:
     """`standing` of the implicit models in a committed run.
 
     Args:
@@ -224,11 +276,21 @@ def own_figures_against(published) -> list[dict[str, str]]:
     worse = published("ch5-quake-time-depth-k9")
     found = []
     if loss["000 implicit"] > loss["000 MLP"]:
-        found.append({"where": "report: earthquake, in distribution", "implicit": f"{loss['000 implicit']:g}",
-                      "baseline": f"{loss['000 MLP']:g}"})
+        found.append(
+            {
+                "where": "report: earthquake, in distribution",
+                "implicit": f"{loss['000 implicit']:g}",
+                "baseline": f"{loss['000 MLP']:g}",
+            }
+        )
     if implicit["train"] > lstm["train"]:
-        found.append({"where": "Table 5.3: spiky series, training", "implicit": f"{implicit['train']:g}",
-                      "baseline": f"{lstm['train']:g} (LSTM)"})
+        found.append(
+            {
+                "where": "Table 5.3: spiky series, training",
+                "implicit": f"{implicit['train']:g}",
+                "baseline": f"{lstm['train']:g} (LSTM)",
+            }
+        )
     for name, value in worse.items():
         if value > 0:
             found.append({"where": f"earthquake at k = 9: {name}", "implicit": f"{value:g} worse", "baseline": "0"})
@@ -253,8 +315,10 @@ def search_table(search: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         error, setting = min(points, key=lambda point: point[0])
         fixed = min((value for value, other in points if other.get("lr") == 0.01), default=math.nan)
         table[name] = {
-            "best setting": ", ".join(f"{key} {value:g}" for key, value in setting.items()), "best lr": setting.get("lr"),
-            "validation error": f"{error:.3g}", "error at lr .01 / best": f"{fixed / error:.3g}" if error else "nan",
+            "best setting": ", ".join(f"{key} {value:g}" for key, value in setting.items()),
+            "best lr": setting.get("lr"),
+            "validation error": f"{error:.3g}",
+            "error at lr .01 / best": f"{fixed / error:.3g}" if error else "nan",
             "points": len(points),
         }
     return table

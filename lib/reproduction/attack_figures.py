@@ -27,14 +27,17 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
 }
 
 
-def attacked_against_sparsity(axes, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], key: str, *, lowest: float = -10.0) -> None:
+def attacked_against_sparsity(
+    axes, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], key: str, *, lowest: float = -10.0
+) -> None:
     """Accuracy against sparsity: a point is a setting, at its medians over the seeds, its bar the range.
 
     Args:
         axes: matplotlib axes.
         curves: name -> one curve a seed, {"sparsity": [...], key: [...]}, per cent.
         key: what is drawn.
-        lowest: sparsity of the left edge, per cent; a curve that lies wholly to the left is drawn at the edge as a horizontal line.
+        lowest: sparsity of the left edge, per cent; a curve that lies wholly to the left is drawn at the edge as a
+            horizontal line.
     """
     import seaborn
 
@@ -48,9 +51,15 @@ def attacked_against_sparsity(axes, curves: Mapping[str, Sequence[Mapping[str, S
         if name in ("teacher", "dense"):
             axes.axhline(middle[0], linestyle=line, **keywords)
         elif len(x) and x.max() < lowest:
-            axes.axhline(float(np.max(middle)), linestyle=line, **(keywords | {"label": f"{label} (best; {np.median(x):.0f} % sparsity)"}))
+            axes.axhline(
+                float(np.max(middle)),
+                linestyle=line,
+                **(keywords | {"label": f"{label} (best; {np.median(x):.0f} % sparsity)"}),
+            )
         else:
             bars = np.abs(np.vstack([y.min(axis=0), y.max(axis=0)]) - middle)
-            axes.errorbar(x[order], middle[order], yerr=bars[:, order], capsize=2, marker=marker, linestyle=line, **keywords)
+            axes.errorbar(
+                x[order], middle[order], yerr=bars[:, order], capsize=2, marker=marker, linestyle=line, **keywords
+            )
     axes.set(xlabel="sparsity, 1 - |M|₀/|N|₀ (%)", ylabel="accuracy (%)", xlim=(lowest, 100))
     legend_below(axes)

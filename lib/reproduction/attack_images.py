@@ -21,7 +21,9 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
 TITLES = {"replace": "U[0, 1]", "small": "U[0, 0.1]", "sign": "to 0 or 1 by sign"}
 
 
-def with_marks(image: Float[np.ndarray, "*c p"] | Sequence[float], marked: Sequence[int]) -> Float[np.ndarray, "side side 3"]:
+def with_marks(
+    image: Float[np.ndarray, "*c p"] | Sequence[float], marked: Sequence[int]
+) -> Float[np.ndarray, "side side 3"]:
     """A square image, grey (p,) or of colour planes (3, p), the marked pixels red.
 
     Raises: ValueError for an image that is not square.
@@ -36,9 +38,14 @@ def with_marks(image: Float[np.ndarray, "*c p"] | Sequence[float], marked: Seque
 
 
 def attacked_images(
-    samples: Sequence[Mapping[str, Any]], classes: Sequence[str], title: str, *, draw: Callable[[Any, Sequence[int]], Float[np.ndarray, "H W 3"]] = with_marks
+    samples: Sequence[Mapping[str, Any]],
+    classes: Sequence[str],
+    title: str,
+    *,
+    draw: Callable[[Any, Sequence[int]], Float[np.ndarray, "H W 3"]] = with_marks,
 ):
-    """One row a panel, one column a sample: the image, below it what the network says. A sparse attack is shown with and without marks.
+    """One row a panel, one column a sample: the image, below it what the network says. A sparse attack is shown with
+    and without marks.
 
     Args: draw: (a panel's "image", marked pixels) -> what is shown.
     Raises: ValueError without any sample.
@@ -53,7 +60,9 @@ def attacked_images(
         if any(sample["panels"][k]["marked"] for sample in samples):
             rows.append((k, f"{panel['name']}, marked", True))
     columns = len(samples)
-    figure, axes = plt.subplots(len(rows), columns, figsize=(6.2, 0.5 + 1.45 * len(rows) * min(1.0, 5 / columns)), squeeze=False)
+    figure, axes = plt.subplots(
+        len(rows), columns, figsize=(6.2, 0.5 + 1.45 * len(rows) * min(1.0, 5 / columns)), squeeze=False
+    )
     for line, (k, name, marks) in zip(axes, rows, strict=True):
         for position, (panel_axes, sample) in enumerate(zip(line, samples, strict=True)):
             panel = sample["panels"][k]
@@ -61,14 +70,18 @@ def attacked_images(
             panel_axes.set(xticks=[], yticks=[])
             panel_axes.grid(False)
             wrong = panel["predicted"] != sample["label"]
-            panel_axes.set_xlabel(str(classes[panel["predicted"]]), color=RED if wrong else "black", fontsize="small", labelpad=2)
+            panel_axes.set_xlabel(
+                str(classes[panel["predicted"]]), color=RED if wrong else "black", fontsize="small", labelpad=2
+            )
             if position == 0:
                 panel_axes.set_ylabel(name.replace(", ", ",\n"), fontsize="small")
     figure.suptitle(title, fontsize="medium", y=0.94)
     return figure
 
 
-def success_against_share(tables: Mapping[str, Mapping[str, Mapping[str, Sequence[Sequence[float]]]]], shares: Sequence[float], note: str):
+def success_against_share(
+    tables: Mapping[str, Mapping[str, Mapping[str, Sequence[Sequence[float]]]]], shares: Sequence[float], note: str
+):
     """Rows of panels: protocols; columns: data sets; medians over seeds with their range, success in per cent.
 
     Args: tables: data set -> protocol -> column -> one list of rates a seed.
@@ -77,7 +90,15 @@ def success_against_share(tables: Mapping[str, Mapping[str, Mapping[str, Sequenc
     import seaborn
 
     palette = seaborn.color_palette("colorblind")
-    figure, panels = plt.subplots(len(TITLES), len(tables), figsize=(6.6, 8.2), squeeze=False, sharex=True, sharey=True, gridspec_kw={"hspace": 0.3})
+    figure, panels = plt.subplots(
+        len(TITLES),
+        len(tables),
+        figsize=(6.6, 8.2),
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+        gridspec_kw={"hspace": 0.3},
+    )
     handles: dict[str, Any] = {}
     for column, (name, table) in enumerate(tables.items()):
         for axes, (protocol, title) in zip(panels[:, column], TITLES.items(), strict=True):
@@ -87,7 +108,16 @@ def success_against_share(tables: Mapping[str, Mapping[str, Mapping[str, Sequenc
                 seeds = np.array([[float(value) for value in seed] for seed in table[protocol][key]])
                 middle = np.median(seeds, axis=0)
                 bars = np.abs(np.vstack([seeds.min(axis=0), seeds.max(axis=0)]) - middle)
-                drawn = axes.errorbar(shares, middle, yerr=bars, capsize=2, marker=marker, linestyle=line, color=palette[colour], linewidth=1.4)
+                drawn = axes.errorbar(
+                    shares,
+                    middle,
+                    yerr=bars,
+                    capsize=2,
+                    marker=marker,
+                    linestyle=line,
+                    color=palette[colour],
+                    linewidth=1.4,
+                )
                 handles.setdefault(label, drawn)
             axes.set(xscale="log", ylim=(-3, 103), title=f"{name}: {title}")
             axes.title.set_fontsize("small")

@@ -1,6 +1,8 @@
-"""Sparse and dense attacks on classifiers of images: the protocols that Table 4.1 leaves open, linear programmes, transfer.
+"""Sparse and dense attacks on classifiers of images: the protocols that Table 4.1 leaves open, linear programmes,
+transfer.
 
-Rates are per cent of the samples that the network classifies right before the attack: a sample that is wrong already is no success.
+Rates are per cent of the samples that the network classifies right before the attack: a sample that is wrong already is
+no success.
 
 Source: Tsai thesis (2024), section 4.4, Table 4.1, Figures 4.5 to 4.7.
 """
@@ -31,7 +33,8 @@ from reproduction.trained import train_or_load
 
 SHARES = (0.1, 1.0, 10.0, 20.0, 30.0)  # per cent of the inputs, the rows of Table 4.1
 CLIP = (0.0, 1.0)
-# What happens to the k chosen pixels: uniform draws of a range, or the step to 0 or 1 along the sign of the cross-entropy's gradient.
+# What happens to the k chosen pixels: uniform draws of a range, or the step to 0 or 1 along the sign of the
+# cross-entropy's gradient.
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "replace": {"values": (0.0, 1.0)},
     "small": {"values": (0.0, 0.1)},
@@ -73,9 +76,19 @@ def deep_network(images: Dataset, seed: int, profile: str) -> nn.Module:
     """784-64-32-16-10 with the recipe of the Fashion-MNIST classifiers, on any images."""
     if images.meta["name"] == "fashion_mnist":
         return fashion.trained(images, seed, profile, progress=False)["explicit"][0].eval()
-    build, recipe = fashion.models(seed, profile, in_features=images.u_train.shape[1], n_classes=len(images.meta["classes"]))["explicit"]
-    model, _ = train_or_load(f"{images.meta['name']}-explicit-{profile}", build=build, data=images, recipe=recipe, seed=seed,
-                             key_modules=fashion.KEY_MODULES["explicit"], evaluate=lambda m: accuracy(m, images.test)[0], progress=False)  # fmt: skip
+    build, recipe = fashion.models(
+        seed, profile, in_features=images.u_train.shape[1], n_classes=len(images.meta["classes"])
+    )["explicit"]
+    model, _ = train_or_load(
+        f"{images.meta['name']}-explicit-{profile}",
+        build=build,
+        data=images,
+        recipe=recipe,
+        seed=seed,
+        key_modules=fashion.KEY_MODULES["explicit"],
+        evaluate=lambda m: accuracy(m, images.test)[0],
+        progress=False,
+    )
     return model.eval()
 
 
@@ -84,11 +97,13 @@ def as_problem(model: nn.Module) -> Problem:
     return problem(model if hasattr(model, "n_states") else from_network(model))
 
 
-def share_table(model: nn.Module, u: np.ndarray, y: np.ndarray, shares: Sequence[float], seed: int, *, sensitivity: Any = None) -> dict[str, Any]:
+def share_table(
+    model: nn.Module, u: np.ndarray, y: np.ndarray, shares: Sequence[float], seed: int, *, sensitivity: Any = None
+) -> dict[str, Any]:
     """Success against the share of pixels, for every protocol and ranking.
 
-    Returns: {protocol: {column: rates}}, columns of `COLUMNS`, and "jsma" of the protocol "sign"; "wrong": {column: per cent of all samples that are
-    misclassified after "replace", those that were so before among them}.
+    Returns: {protocol: {column: rates}}, columns of `COLUMNS`, and "jsma" of the protocol "sign"; "wrong": {column: per
+    cent of all samples that are misclassified after "replace", those that were so before among them}.
     """
     u, p = np.asarray(u, dtype=np.float64), u.shape[1]
     right, counts = is_right(model, u, y), [pixels(share, u.shape[1]) for share in shares]
@@ -97,7 +112,19 @@ def share_table(model: nn.Module, u: np.ndarray, y: np.ndarray, shares: Sequence
     table["wrong"] = {}
     for protocol, options in PROTOCOLS.items():
         for column in COLUMNS:
-            found = [attack(model, u, y, method=column, k=k, sensitivity=S if column == "sensitivity" else None, seed=seed, **options) for k in counts]
+            found = [
+                attack(
+                    model,
+                    u,
+                    y,
+                    method=column,
+                    k=k,
+                    sensitivity=S if column == "sensitivity" else None,
+                    seed=seed,
+                    **options,
+                )
+                for k in counts
+            ]
             table[protocol][column] = [rate(one, right) for one in found]
             if protocol == "replace":
                 table["wrong"][column] = [100 * float(1 - is_right(model, one.U_adv, y).mean()) for one in found]
@@ -108,21 +135,35 @@ def share_table(model: nn.Module, u: np.ndarray, y: np.ndarray, shares: Sequence
 
 
 def transfer_table(
-    model: nn.Module, surrogate: nn.Module, untrained: nn.Module, images: Dataset, u: np.ndarray, y: np.ndarray, shares: Sequence[float], seed: int
+    model: nn.Module,
+    surrogate: nn.Module,
+    untrained: nn.Module,
+    images: Dataset,
+    u: np.ndarray,
+    y: np.ndarray,
+    shares: Sequence[float],
+    seed: int,
 ) -> dict[str, list[float]]:
-    """Success of "replace" where the ranking comes from elsewhere: nothing of the network under attack is used but for "own" and "own_gradient".
+    """Success of "replace" where the ranking comes from elsewhere: nothing of the network under attack is used but for
+    "own" and "own_gradient".
 
-    Returns: rates of rankings by S of the network itself ("own"), of the surrogate, of a mean row of the surrogate's S ("any_row": no label), of the
-    network before training ("untrained"); by |grad CE| of the network ("own_gradient") and of the surrogate ("surrogate_gradient"); by the standard
-    deviation of each pixel over the training images ("spread": no network); and at random.
+    Returns: rates of rankings by S of the network itself ("own"), of the surrogate, of a mean row of the surrogate's S
+    ("any_row": no label), of the network before training ("untrained"); by |grad CE| of the network ("own_gradient")
+    and of the surrogate ("surrogate_gradient"); by the standard deviation of each pixel over the training images
+    ("spread": no network); and at random.
     """
     u, right = np.asarray(u, dtype=np.float64), is_right(model, u, y)
     S, other, before = (np.asarray(sensitivity_matrix(net)) for net in (model, surrogate, untrained))
     rank: dict[str, np.ndarray] = {
-        "own": S[y], "surrogate": other[y], "any_row": np.tile(other.mean(axis=0), (len(u), 1)), "untrained": before[y],
-        "own_gradient": scores(model, u, y, "gradient"), "surrogate_gradient": scores(surrogate, u, y, "gradient"),
-        "spread": np.tile(np.std(images.u_train, axis=0), (len(u), 1)), "random": scores(model, u, y, "random", seed=seed),
-    }  # fmt: skip
+        "own": S[y],
+        "surrogate": other[y],
+        "any_row": np.tile(other.mean(axis=0), (len(u), 1)),
+        "untrained": before[y],
+        "own_gradient": scores(model, u, y, "gradient"),
+        "surrogate_gradient": scores(surrogate, u, y, "gradient"),
+        "spread": np.tile(np.std(images.u_train, axis=0), (len(u), 1)),
+        "random": scores(model, u, y, "random", seed=seed),
+    }
     out: dict[str, list[float]] = {name: [] for name in rank}
     for name, score in rank.items():
         for share in shares:
@@ -151,16 +192,25 @@ SPARSE: dict[str, dict[str, Any]] = {
 }
 
 
-def dense_rates(task: Problem, u: np.ndarray, y: np.ndarray, epsilons: Sequence[float], seed: int) -> dict[str, list[float]]:
+def dense_rates(
+    task: Problem, u: np.ndarray, y: np.ndarray, epsilons: Sequence[float], seed: int
+) -> dict[str, list[float]]:
     """Success of every attack of `DENSE` on samples that are right, one rate a radius."""
-    return {name: [100 * float(attack(task, u, y, eps, clip=CLIP, seed=seed, **options).success.mean()) for eps in epsilons] for name, options in DENSE.items()}
+    return {
+        name: [100 * float(attack(task, u, y, eps, clip=CLIP, seed=seed, **options).success.mean()) for eps in epsilons]
+        for name, options in DENSE.items()
+    }
 
 
-def sparse_rates(task: Problem, u: np.ndarray, y: np.ndarray, counts: Sequence[int], seed: int) -> dict[str, list[float]]:
+def sparse_rates(
+    task: Problem, u: np.ndarray, y: np.ndarray, counts: Sequence[int], seed: int
+) -> dict[str, list[float]]:
     """Success of every attack of `SPARSE`, whose k pixels go to 0 or 1."""
     eps = float("inf")
     return {
-        name: [100 * float(attack(task, u, y, eps, k=k, clip=CLIP, seed=seed, **options).success.mean()) for k in counts]
+        name: [
+            100 * float(attack(task, u, y, eps, k=k, clip=CLIP, seed=seed, **options).success.mean()) for k in counts
+        ]
         for name, options in SPARSE.items()
     }
 
@@ -168,12 +218,14 @@ def sparse_rates(task: Problem, u: np.ndarray, y: np.ndarray, counts: Sequence[i
 def discrepancy_facts(task: Problem, u: np.ndarray, eps: float, seed: int, draws: int = 20) -> dict[str, float]:
     """The programme for sum_i (x_i - x0_i)^2 against the sum of the separate maxima, and what it leaves open.
 
-    Mathematics: over |x - x0| <= sigma the concave envelope of each term is its chord, largest at x0 + sigma, which satisfies x >= A x + B u + b for every
+    Mathematics: over |x - x0| <= sigma the concave envelope of each term is its chord, largest at x0 + sigma, which
+        satisfies x >= A x + B u + b for every
     u of the box. So the optimum is sum_i sigma_i^2 and each u attains it.
 
-    Returns: "gap" (programme less trivial sum, relative, largest over samples), "violation" (largest of A x + B u + b - x over x = x0 + sigma and random
-    corners u, relative to x), and the same programme with ties broken by a small cost on u with random signs: "tied" (inputs that follow the tie, per
-    cent), "tied_gap" (change of the sum of squares, relative).
+    Returns: "gap" (programme less trivial sum, relative, largest over samples), "violation" (largest of A x + B u + b -
+    x over x = x0 + sigma and random corners u, relative to x), and the same programme with ties broken by a small cost
+    on u with random signs: "tied" (inputs that follow the tie, per cent), "tied_gap" (change of the sum of squares,
+        relative).
     """
     inputs, rng = uncertainty(u, eps=eps), np.random.default_rng(seed)
     start = bounds(task, u, eps=eps, method="box")
@@ -221,15 +273,24 @@ def costs(model: nn.Module, u: np.ndarray, y: np.ndarray) -> dict[str, float]:
         "matrix": seconds_per_thousand(lambda: sensitivity_matrix(model), 1000),
         "sensitivity": seconds_per_thousand(lambda: scores(model, u, y, "sensitivity", sensitivity=S), len(u)),
         "gradient": seconds_per_thousand(lambda: scores(model, u, y, "gradient"), len(u)),
-        "jsma": seconds_per_thousand(lambda: attack(model, u, y, method="jsma", k=pixels(10, u.shape[1]), **PROTOCOLS["sign"]), len(u), 1),
+        "jsma": seconds_per_thousand(
+            lambda: attack(model, u, y, method="jsma", k=pixels(10, u.shape[1]), **PROTOCOLS["sign"]), len(u), 1
+        ),
     }
 
 
-def examples(model: Any, u: np.ndarray, y: np.ndarray, attacks: Mapping[str, Mapping[str, Any]], wanted: int, needed: Sequence[str]) -> list[dict[str, Any]]:
+def examples(
+    model: Any,
+    u: np.ndarray,
+    y: np.ndarray,
+    attacks: Mapping[str, Mapping[str, Any]],
+    wanted: int,
+    needed: Sequence[str],
+) -> list[dict[str, Any]]:
     """The first samples on which all `needed` attacks succeed, with what each attack makes of them.
 
-    Returns: one entry a sample: "label" and "panels", each with "name", "image" (three decimals), "predicted", and "marked": the pixels that a sparse
-    attack changed, none for a dense one.
+    Returns: one entry a sample: "label" and "panels", each with "name", "image" (three decimals), "predicted", and
+    "marked": the pixels that a sparse attack changed, none for a dense one.
     """
     u = np.asarray(u, dtype=np.float64)
     found = {name: attack(model, u, y, **options) for name, options in attacks.items()}
@@ -241,7 +302,14 @@ def examples(model: Any, u: np.ndarray, y: np.ndarray, attacks: Mapping[str, Map
         for name, one in found.items():
             v = one.U_adv[i]
             marked = np.flatnonzero(v != u[i]) if attacks[name].get("k") is not None else []
-            panels.append({"name": name, "image": np.round(v, 3), "predicted": _predicted(model, network, v), "marked": [int(j) for j in marked]})
+            panels.append(
+                {
+                    "name": name,
+                    "image": np.round(v, 3),
+                    "predicted": _predicted(model, network, v),
+                    "marked": [int(j) for j in marked],
+                }
+            )
         out.append({"label": int(y[i]), "panels": panels})
     return out
 

@@ -33,14 +33,36 @@ def rectangles(axes: Axes, found: Mapping[str, Any], methods: Sequence[str]) -> 
     for method in methods:
         corner, end = (np.asarray(side, float) for side in found[method])
         style = STYLE[method]
-        axes.add_patch(Rectangle(corner, *(end - corner), fill=False, linewidth=1.8, color=style["color"], linestyle=style["linestyle"], label=style["label"]))
+        axes.add_patch(
+            Rectangle(
+                corner,
+                *(end - corner),
+                fill=False,
+                linewidth=1.8,
+                color=style["color"],
+                linestyle=style["linestyle"],
+                label=style["label"],
+            )
+        )
         low, high = np.minimum(low, corner), np.maximum(high, end)
     pad = 0.06 * np.maximum(high - low, 1e-9)
-    axes.set(xlim=(low[0] - pad[0], high[0] + pad[0]), ylim=(low[1] - pad[1], high[1] + pad[1]), xlabel="state i", ylabel="state j")
+    axes.set(
+        xlim=(low[0] - pad[0], high[0] + pad[0]),
+        ylim=(low[1] - pad[1], high[1] + pad[1]),
+        xlabel="state i",
+        ylabel="state j",
+    )
 
 
 def against_radius(axes: Axes, curves: Mapping[str, Sequence[Sequence[float]]], epsilons: Sequence[float]) -> None:
     """Certified accuracy in per cent against the radius, median and range over the networks."""
     ordered = {STYLE[name]["label"]: curves[name] for name in STYLE if name in curves}
-    spread_curves(axes, list(epsilons), ordered, xlabel="radius of the box (pixel units)", ylabel="certified accuracy (%)", yscale="linear")
+    spread_curves(
+        axes,
+        list(epsilons),
+        ordered,
+        xlabel="radius of the box (pixel units)",
+        ylabel="certified accuracy (%)",
+        yscale="linear",
+    )
     legend_below(axes)

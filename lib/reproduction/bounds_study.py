@@ -41,7 +41,11 @@ def as_problem(network: nn.Module, in_features: int) -> Problem:
     """A trained classifier in float64: an `ImplicitModel` as it is, a torch network through `from_network`."""
     from implicit_models.model import ImplicitModel
 
-    return problem(network if isinstance(network, ImplicitModel) else from_network(network.eval(), in_features, dtype=torch.float64))
+    return problem(
+        network
+        if isinstance(network, ImplicitModel)
+        else from_network(network.eval(), in_features, dtype=torch.float64)
+    )
 
 
 def of_states(task: Problem, which: Sequence[int]) -> Problem:
@@ -57,7 +61,9 @@ def margin_bounds(task: Problem, U: np.ndarray, y: np.ndarray, eps: float, **met
     return found.lb.min(axis=1), (time.process_time() - start) / len(U)
 
 
-def certified_curve(task: Problem, U: np.ndarray, y: np.ndarray, epsilons: Sequence[float], **method: Any) -> tuple[list[float], float]:
+def certified_curve(
+    task: Problem, U: np.ndarray, y: np.ndarray, epsilons: Sequence[float], **method: Any
+) -> tuple[list[float], float]:
     """Certified accuracy in per cent for each radius, and CPU seconds a sample at the first one."""
     rates, seconds = [], 0.0
     for k, eps in enumerate(epsilons):
@@ -67,10 +73,15 @@ def certified_curve(task: Problem, U: np.ndarray, y: np.ndarray, epsilons: Seque
     return rates, seconds
 
 
-def attacked_curve(network: nn.Module, U: np.ndarray, y: np.ndarray, epsilons: Sequence[float], *, steps: int = 30, seed: int = 0) -> list[float]:
+def attacked_curve(
+    network: nn.Module, U: np.ndarray, y: np.ndarray, epsilons: Sequence[float], *, steps: int = 30, seed: int = 0
+) -> list[float]:
     """Accuracy in per cent that projected gradient steps leave: no certified accuracy can exceed it."""
     right = predicted(network, U) == y
-    return [100 * float((right & ~attack(network, U, y, eps, "pgd", steps=steps, restarts=1, seed=seed).success).mean()) for eps in epsilons]
+    return [
+        100 * float((right & ~attack(network, U, y, eps, "pgd", steps=steps, restarts=1, seed=seed).success).mean())
+        for eps in epsilons
+    ]
 
 
 def predicted(network: nn.Module, U: np.ndarray) -> np.ndarray:
@@ -108,8 +119,11 @@ def relative_widths(task: Problem, U: np.ndarray, eps: float, attained: np.ndarr
     return (found.ub - found.lb) / attained
 
 
-def two_states(task: Problem, u: np.ndarray, eps: float, which: Sequence[int], samples: int, seed: int) -> dict[str, Any]:
-    """Rectangles (2, 2) [lower, upper] of two states of one sample by every method, and the states of random corners of the box.
+def two_states(
+    task: Problem, u: np.ndarray, eps: float, which: Sequence[int], samples: int, seed: int
+) -> dict[str, Any]:
+    """Rectangles (2, 2) [lower, upper] of two states of one sample by every method, and the states of random corners of
+    the box.
 
     Each method bounds the two states as outputs; "displayed", "theorem7", "triangle" are linear programmes.
     """
@@ -142,13 +156,24 @@ def random_model(rng: np.random.Generator, *, blocks: bool = False, triangular: 
     A = rng.normal(size=(n, n)) if not triangular else np.triu(rng.normal(size=(n, n)), 1)
     A *= rng.uniform(0.1, 0.95) / max(np.abs(A).sum(axis=1).max(), 1e-12)
     kind: Any = [("softmax", 2), ("max_pool", 2), ("relu", n - 4)][: 3 if n > 4 else 2] if blocks else "relu"
-    return from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), kind, b=rng.normal(size=n), d=rng.normal(size=q))
+    return from_matrices(
+        A,
+        rng.normal(size=(n, p)),
+        rng.normal(size=(q, n)),
+        rng.normal(size=(q, p)),
+        kind,
+        b=rng.normal(size=n),
+        d=rng.normal(size=q),
+    )
 
 
 def norm_facts(count: int, seed: int) -> dict[str, float]:
-    """Violations of the norm, box and Lipschitz bounds of section 4.2 by pairs of inputs, and how often one bound leaves another."""
+    """Violations of the norm, box and Lipschitz bounds of section 4.2 by pairs of inputs, and how often one bound
+    leaves another."""
     rng = stream(seed, "norm facts")
-    found = dict.fromkeys(("norm", "norm_card", "box", "box_card", "blocks", "lipschitz", "box_outside_norm", "iteration"), 0.0)
+    found = dict.fromkeys(
+        ("norm", "norm_card", "box", "box_card", "blocks", "lipschitz", "box_outside_norm", "iteration"), 0.0
+    )
     for k in range(count):
         task = random_model(rng, triangular=k % 3 == 0)
         sigma, u0 = rng.uniform(0, 0.5, task.p), rng.normal(size=(1, task.p))
@@ -180,7 +205,9 @@ def norm_facts(count: int, seed: int) -> dict[str, float]:
         width = rng.uniform(0, 0.5, blocky.p)
         centre = blocky.equilibrium(u)[0]
         moved = blocky.equilibrium(u + rng.uniform(-1, 1, (20, blocky.p)) * width)[0]
-        found["blocks"] += int((np.abs(moved - centre) > state_box(blocky, uncertainty(u, sigma=width)).sigma + 1e-9).any())
+        found["blocks"] += int(
+            (np.abs(moved - centre) > state_box(blocky, uncertainty(u, sigma=width)).sigma + 1e-9).any()
+        )
     return found
 
 
@@ -202,13 +229,23 @@ def support_facts(count: int, seed: int) -> dict[str, float]:
 def programme_facts(count: int, seed: int) -> dict[str, float]:
     """The displayed programme, Theorem 7's and the triangle on random ReLU models, objective c'x over the states.
 
-    "displayed_is_box": largest relative difference of the displayed upper bound and c'(x0 + sigma) for c >= 0; "improves_lower": share of
-    models in which it improves a lower bound; "theorem7_below_displayed": share in which the true bidual is tighter from above;
-    "outside": states found outside a bound; "triangle_wider": triangle bounds outside the interval's; "box_inside_interval": models in which
-    the interval bound leaves the box; "trivial_sum": bidual above the sum of separate maxima.
+    "displayed_is_box": largest relative difference of the displayed upper bound and c'(x0 + sigma) for c >= 0;
+    "improves_lower": share of models in which it improves a lower bound; "theorem7_below_displayed": share in which the
+    true bidual is tighter from above; "outside": states found outside a bound; "triangle_wider": triangle bounds
+    outside the interval's; "box_inside_interval": models in which the interval bound leaves the box; "trivial_sum":
+    bidual above the sum of separate maxima.
     """
     rng = stream(seed, "programmes")
-    keys = "displayed_is_box", "improves_lower", "theorem7_below_displayed", "outside", "triangle_wider", "interval_outside_box", "trivial_sum", "card_outside"
+    keys = (
+        "displayed_is_box",
+        "improves_lower",
+        "theorem7_below_displayed",
+        "outside",
+        "triangle_wider",
+        "interval_outside_box",
+        "trivial_sum",
+        "card_outside",
+    )
     found = dict.fromkeys(keys, 0.0)
     for k in range(count):
         base = random_model(rng, triangular=k % 2 == 0)
@@ -217,26 +254,43 @@ def programme_facts(count: int, seed: int) -> dict[str, float]:
         u, eps = rng.normal(size=(1, task.p)), float(rng.uniform(0.05, 0.5))
         box = state_box(task, uncertainty(u, eps=eps))
         top = float(c @ (box.x0 + box.sigma)[0])
-        each = {name: bounds(task, u, eps=eps, **options) for name, options in (METHODS | PROGRAMMES).items() if name != "dual_once"}
-        found["displayed_is_box"] = max(found["displayed_is_box"], abs(each["displayed"].ub[0, 0] - top) / max(1.0, abs(top)))
+        each = {
+            name: bounds(task, u, eps=eps, **options)
+            for name, options in (METHODS | PROGRAMMES).items()
+            if name != "dual_once"
+        }
+        found["displayed_is_box"] = max(
+            found["displayed_is_box"], abs(each["displayed"].ub[0, 0] - top) / max(1.0, abs(top))
+        )
         slack = 1e-7 * max(1.0, abs(top))
         found["improves_lower"] += (each["displayed"].lb[0, 0] > each["box"].lb[0, 0] + slack) / count
         found["theorem7_below_displayed"] += (each["theorem7"].ub[0, 0] < each["displayed"].ub[0, 0] - slack) / count
         found["trivial_sum"] += int(each["theorem7"].ub[0, 0] > top + slack)
-        found["interval_outside_box"] += int((each["interval"].lb < each["box"].lb - slack).any() or (each["interval"].ub > each["box"].ub + slack).any())
-        found["triangle_wider"] += int((each["triangle"].lb < each["interval"].lb - slack).any() or (each["triangle"].ub > each["interval"].ub + slack).any())
+        found["interval_outside_box"] += int(
+            (each["interval"].lb < each["box"].lb - slack).any() or (each["interval"].ub > each["box"].ub + slack).any()
+        )
+        found["triangle_wider"] += int(
+            (each["triangle"].lb < each["interval"].lb - slack).any()
+            or (each["triangle"].ub > each["interval"].ub + slack).any()
+        )
         moved = u + eps * rng.uniform(-1, 1, (40, task.p))
         y = task.output(task.equilibrium(moved)[0], moved)
         found["outside"] += sum(int((y < one.lb - slack).any() or (y > one.ub + slack).any()) for one in each.values())
         card = int(rng.integers(1, task.p))
-        few = u + eps * rng.uniform(-1, 1, (40, task.p)) * (rng.permuted(np.tile(np.arange(task.p), (40, 1)), axis=1) < card)
-        y, one = task.output(task.equilibrium(few)[0], few), bounds(task, u, eps=eps, card=card, **PROGRAMMES["displayed"])
+        few = u + eps * rng.uniform(-1, 1, (40, task.p)) * (
+            rng.permuted(np.tile(np.arange(task.p), (40, 1)), axis=1) < card
+        )
+        y, one = (
+            task.output(task.equilibrium(few)[0], few),
+            bounds(task, u, eps=eps, card=card, **PROGRAMMES["displayed"]),
+        )
         found["card_outside"] += int((y < one.lb - slack).any() or (y > one.ub + slack).any())
     return found
 
 
 def envelope_facts(task: Problem, u: np.ndarray, eps: float) -> dict[str, float]:
-    """Mean width of the states' bounds with the envelope (triangle) and without (Theorem 7), over those of the interval."""
+    """Mean width of the states' bounds with the envelope (triangle) and without (Theorem 7), over those of the
+    interval."""
     reduced = of_states(task, range(min(task.n, 16)))
     width = {}
     for name, options in ({"interval": METHODS["interval"]} | PROGRAMMES).items():

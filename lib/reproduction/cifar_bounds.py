@@ -1,7 +1,8 @@
 """Certificates of a residual network without its matrices: intervals from layer to layer, and the sensitivity matrix.
 
-For the box |u - u0| <= eps every linear map takes centre and radius to W m + b and |W| r, and a ReLU takes the ends. The margin of the label against class j
-is a row of the last linear map, so that its own lower bound is taken, not the difference of two bounds.
+For the box |u - u0| <= eps every linear map takes centre and radius to W m + b and |W| r, and a ReLU takes the ends.
+The margin of the label against class j is a row of the last linear map, so that its own lower bound is taken, not the
+difference of two bounds.
 
 Source: Gowal et al. (2018) for interval propagation; Tsai thesis (2024), section 4.2 and Theorem 6 for the bound by S.
 """
@@ -44,8 +45,11 @@ def _block(block: Block, ends: Ends) -> Ends:
     return _relu((inner[0] + short[0], inner[1] + short[1]))
 
 
-def interval_margins(network: nn.Sequential, u: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], eps: Float[np.ndarray, " N"] | float) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) lower bound of f_y - max_j f_j over the box of radius eps, and (N,) the largest half-width of a state, in float64."""
+def interval_margins(
+    network: nn.Sequential, u: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], eps: Float[np.ndarray, " N"] | float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) lower bound of f_y - max_j f_j over the box of radius eps, and (N,) the largest half-width of a state, in
+    float64."""
     exact = copy.deepcopy(network).double()
     net: ResNet20 = exact[1]
     radius = np.broadcast_to(np.asarray(eps, dtype=np.float64), (len(u),))
@@ -55,7 +59,9 @@ def interval_margins(network: nn.Sequential, u: Float[np.ndarray, "N p"], y: Int
             part = slice(at, at + BATCH)
             images = exact[0](torch.from_numpy(np.asarray(u[part], dtype=np.float64)))
             width = torch.from_numpy(radius[part].copy())[:, None, None, None].expand_as(images)
-            ends = _relu(_affine(net.bn1, _affine(net.conv1, ((images - net.mean) / net.deviation, width / net.deviation))))
+            ends = _relu(
+                _affine(net.bn1, _affine(net.conv1, ((images - net.mean) / net.deviation, width / net.deviation)))
+            )
             widest = ends[1].flatten(1).amax(1)
             for block in (*net.layer1, *net.layer2, *net.layer3):
                 ends = _block(block, ends)
@@ -70,8 +76,11 @@ def interval_margins(network: nn.Sequential, u: Float[np.ndarray, "N p"], y: Int
     return np.concatenate(margins), np.concatenate(widths)
 
 
-def certified_radius(holds: Callable[[np.ndarray], np.ndarray], count: int, halvings: int, low: float = 1e-24, high: float = 1e-1) -> Float[np.ndarray, " N"]:
-    """(N,) largest radius that `holds` for each sample, by halving the range of its logarithm; 0 where it does not hold at `low`.
+def certified_radius(
+    holds: Callable[[np.ndarray], np.ndarray], count: int, halvings: int, low: float = 1e-24, high: float = 1e-1
+) -> Float[np.ndarray, " N"]:
+    """(N,) largest radius that `holds` for each sample, by halving the range of its logarithm; 0 where it does not hold
+    at `low`.
 
     Args: holds: (N,) radii -> (N,) truth values, true below some radius of each sample.
     """
@@ -89,11 +98,19 @@ def interval_radius(network: nn.Sequential, u: np.ndarray, y: np.ndarray, halvin
     return certified_radius(lambda eps: interval_margins(network, u, y, eps)[0] > 0, len(u), halvings)
 
 
-def sensitivity_radius(network: nn.Sequential, u: np.ndarray, y: np.ndarray, S: Float[np.ndarray, "q p"]) -> Float[np.ndarray, " N"]:
-    """(N,) radius below which |f(v) - f(u)| <= S |v - u| certifies the label: min_j (f_y - f_j) / sum(S_y + S_j); 0 for samples that are wrong."""
+def sensitivity_radius(
+    network: nn.Sequential, u: np.ndarray, y: np.ndarray, S: Float[np.ndarray, "q p"]
+) -> Float[np.ndarray, " N"]:
+    """(N,) radius below which |f(v) - f(u)| <= S |v - u| certifies the label: min_j (f_y - f_j) / sum(S_y + S_j); 0 for
+    samples that are wrong."""
     exact = copy.deepcopy(network).double()
     with torch.no_grad():
-        f = torch.cat([exact(torch.from_numpy(np.asarray(u[at : at + BATCH], dtype=np.float64))) for at in range(0, len(u), BATCH)]).numpy()
+        f = torch.cat(
+            [
+                exact(torch.from_numpy(np.asarray(u[at : at + BATCH], dtype=np.float64)))
+                for at in range(0, len(u), BATCH)
+            ]
+        ).numpy()
     gap = f[np.arange(len(u)), y][:, None] - f
     reach = S.sum(axis=1)
     ratio = gap / (reach[y][:, None] + reach)

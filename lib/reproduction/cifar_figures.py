@@ -1,4 +1,5 @@
-"""Figures of a network of colour images: rows of its sensitivity matrix, success of attacks, and attacked images with the changed pixels marked."""
+"""Figures of a network of colour images: rows of its sensitivity matrix, success of attacks, and attacked images with
+the changed pixels marked."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from reproduction import attack_images
-from reproduction.attack_images import TITLES, with_marks
 from reproduction.attack_images import STYLES as SPARSE_STYLES
+from reproduction.attack_images import TITLES, with_marks
 from reproduction.plotting import legend_below
 
 STYLES: dict[str, tuple[str, int, str, str]] = SPARSE_STYLES | {
@@ -44,7 +45,8 @@ def colour_image(image: str, marked: Sequence[int] = ()) -> Float[np.ndarray, "H
 
 
 def sensitivity_maps(maps: Mapping[str, str], title: str, columns: int = 4):
-    """Packed maps (C H W each, in units of its largest entry), summed over the colours, all on one scale from 0 to the largest sum."""
+    """Packed maps (C H W each, in units of its largest entry), summed over the colours, all on one scale from 0 to the
+    largest sum."""
     import matplotlib.pyplot as plt
 
     rows = -(-len(maps) // columns)
@@ -90,7 +92,13 @@ def radius_curves(axes, rates: Mapping[str, Sequence[Sequence[float]]], epsilons
     legend_below(axes)
 
 
-def _curves(axes, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], styles: Mapping[str, tuple[str, int, str, str]], handles: dict[str, Any]) -> None:
+def _curves(
+    axes,
+    x: Sequence[float],
+    curves: Mapping[str, Sequence[Sequence[float]]],
+    styles: Mapping[str, tuple[str, int, str, str]],
+    handles: dict[str, Any],
+) -> None:
     import seaborn
 
     palette = seaborn.color_palette("colorblind")
@@ -99,7 +107,17 @@ def _curves(axes, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[flo
             draws = np.array([[float(value) for value in draw] for draw in curves[key]])
             middle = np.median(draws, axis=0)
             bars = np.abs(np.vstack([draws.min(axis=0), draws.max(axis=0)]) - middle)
-            drawn = axes.errorbar(x, middle, yerr=bars, capsize=2, marker=marker, linestyle=line, color=palette[colour], linewidth=1.4, label=label)
+            drawn = axes.errorbar(
+                x,
+                middle,
+                yerr=bars,
+                capsize=2,
+                marker=marker,
+                linestyle=line,
+                color=palette[colour],
+                linewidth=1.4,
+                label=label,
+            )
             handles.setdefault(label, drawn)
 
 

@@ -1,4 +1,5 @@
-"""The trained CIFAR-10 ResNet-20 with its images, or a stand-in of the same shape; the same network with other weights, as controls.
+"""The trained CIFAR-10 ResNet-20 with its images, or a stand-in of the same shape; the same network with other weights,
+as controls.
 
 Inputs are flat, (N, 3072) in [0, 1], a colour plane after the other, as `data_gen.cifar` gives them.
 
@@ -24,12 +25,30 @@ CLOSE = 1e-3  # a class is decided in float64 where its logit is this near to th
 
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
-        "seeds": (0,), "n_test": 150, "maps": 10, "greedy": 12, "dense": 12, "steps": 5, "certified": 4, "halvings": 10, "image_size": 4, "pictured": 40,
+        "seeds": (0,),
+        "n_test": 150,
+        "maps": 10,
+        "greedy": 12,
+        "dense": 12,
+        "steps": 5,
+        "certified": 4,
+        "halvings": 10,
+        "image_size": 4,
+        "pictured": 40,
     },
     "full": {
-        "seeds": (0, 1, 2), "n_test": 2000, "maps": 200, "greedy": 200, "dense": 120, "steps": 10, "certified": 60, "halvings": 20, "image_size": 8, "pictured": 200,
+        "seeds": (0, 1, 2),
+        "n_test": 2000,
+        "maps": 200,
+        "greedy": 200,
+        "dense": 120,
+        "steps": 10,
+        "certified": 60,
+        "halvings": 20,
+        "image_size": 8,
+        "pictured": 200,
     },
-}  # fmt: skip
+}
 
 
 def flat(network: nn.Module, shape: tuple[int, ...] = SHAPE) -> nn.Sequential:
@@ -38,21 +57,29 @@ def flat(network: nn.Module, shape: tuple[int, ...] = SHAPE) -> nn.Sequential:
 
 
 def trained_network(n_test: int) -> tuple[nn.Sequential, Dataset, str]:
-    """The published network on flat images, the images, and an empty text; where weights or images cannot be had, a stand-in and what it is.
+    """The published network on flat images, the images, and an empty text; where weights or images cannot be had, a
+    stand-in and what it is.
 
     Args: n_test: test images, the first ones of a fixed random order, which mixes the classes.
     """
     try:
         network, images = published(), cifar10()
     except DatasetUnavailable as missing:
-        return (*stand_in(n_test), f"{missing.name} cannot be had here: a ResNet-20 with random weights, its last layer fitted to coloured patterns, stands in")
+        return (
+            *stand_in(n_test),
+            (
+                f"{missing.name} cannot be had here: a ResNet-20 with random weights, its last layer fitted to coloured"
+                " patterns, stands in"
+            ),
+        )
     u, y = images.test[0]
     kept = np.random.default_rng(0).permutation(len(y))[:n_test]
     return flat(network), Dataset(images.u_train, images.y_train, {0: (u[kept], y[kept])}, images.meta), ""
 
 
 def stand_in(n_test: int, seed: int = 0, n_train: int = 400) -> tuple[nn.Sequential, Dataset]:
-    """A ResNet-20 with random weights whose last layer is fitted by ridge regression to ten coloured patterns under noise."""
+    """A ResNet-20 with random weights whose last layer is fitted by ridge regression to ten coloured patterns under
+    noise."""
     rng = np.random.default_rng(seed)
     patterns = rng.random((len(CLASSES), SHAPE[0], 4, 4)).repeat(8, axis=2).repeat(8, axis=3).reshape(len(CLASSES), -1)
 
@@ -67,12 +94,22 @@ def stand_in(n_test: int, seed: int = 0, n_train: int = 400) -> tuple[nn.Sequent
     body[1].linear = nn.Identity()
     with torch.no_grad():
         X = torch.cat([body(part) for part in torch.from_numpy(u_train).split(BATCH)]).double()
-        mean, target = X.mean(0), torch.nn.functional.one_hot(torch.from_numpy(y_train), len(CLASSES)).double() - 1 / len(CLASSES)
+        mean, target = (
+            X.mean(0),
+            torch.nn.functional.one_hot(torch.from_numpy(y_train), len(CLASSES)).double() - 1 / len(CLASSES),
+        )
         G = (X - mean).T @ (X - mean)
-        W = 10 * torch.linalg.solve(G + 1e-3 * torch.diag(G.diagonal()) + 1e-12 * torch.eye(len(G)), (X - mean).T @ target).T
+        W = (
+            10
+            * torch.linalg.solve(
+                G + 1e-3 * torch.diag(G.diagonal()) + 1e-12 * torch.eye(len(G)), (X - mean).T @ target
+            ).T
+        )
         network[1].linear.weight.copy_(W)
         network[1].linear.bias.copy_(-W @ mean)
-    return network, Dataset(u_train, y_train, {0: test}, {"name": "coloured patterns", "classes": CLASSES, "image_shape": SHAPE})
+    return network, Dataset(
+        u_train, y_train, {0: test}, {"name": "coloured patterns", "classes": CLASSES, "image_shape": SHAPE}
+    )
 
 
 def random_network(seed: int) -> nn.Sequential:
@@ -83,7 +120,8 @@ def random_network(seed: int) -> nn.Sequential:
 
 
 def shuffled_network(network: nn.Sequential, seed: int) -> nn.Sequential:
-    """The network with the weights of each convolution and of the last layer in random order: the same magnitudes, nothing learned."""
+    """The network with the weights of each convolution and of the last layer in random order: the same magnitudes,
+    nothing learned."""
     generator, other = torch.Generator().manual_seed(seed), copy.deepcopy(network)
     for module in other.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
@@ -93,7 +131,8 @@ def shuffled_network(network: nn.Sequential, seed: int) -> nn.Sequential:
 
 
 def classes_of(network: nn.Module, U: Float[np.ndarray, "N p"]) -> Int[np.ndarray, " N"]:
-    """(N,) the class that a float32 network sees, in float32 where that decides, in float64 where the two largest logits lie close."""
+    """(N,) the class that a float32 network sees, in float32 where that decides, in float64 where the two largest
+    logits lie close."""
     out = []
     exact = None
     with torch.no_grad():

@@ -1,4 +1,5 @@
-"""What the sensitivity matrix of a residual network says: how it is computed at 188,416 states, what its rows show, and what they do not.
+"""What the sensitivity matrix of a residual network says: how it is computed at 188,416 states, what its rows show, and
+what they do not.
 
 Source: Tsai thesis (2024), Theorem 6, section 4.3, Figure 4.4 right.
 """
@@ -31,7 +32,8 @@ def matrix_of(network: nn.Module, p: int) -> Float[np.ndarray, "q p"]:
 
 
 def cost_of(call: Callable[[], Any], repeats: int = 3) -> dict[str, float]:
-    """Least CPU time of a call over the repeats, seconds, and the largest growth of the process's memory in them, MB; NaN where the system does not tell.
+    """Least CPU time of a call over the repeats, seconds, and the largest growth of the process's memory in them, MB;
+    NaN where the system does not tell.
 
     Free memory is given back and the high-water mark is reset before each call, so that the growth is the call's own.
     """
@@ -48,7 +50,9 @@ def cost_of(call: Callable[[], Any], repeats: int = 3) -> dict[str, float]:
 def _resident(field: str = "VmRSS", *, reset: bool = False) -> float:
     try:
         if reset:
-            ctypes.CDLL("libc.so.6").malloc_trim(0)  # else freed memory that the process still holds would hide the growth
+            ctypes.CDLL("libc.so.6").malloc_trim(
+                0
+            )  # else freed memory that the process still holds would hide the growth
             Path("/proc/self/clear_refs").write_text("5")
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(field)) / 1000
@@ -57,7 +61,8 @@ def _resident(field: str = "VmRSS", *, reset: bool = False) -> float:
 
 
 def absolute_network(network: nn.Module) -> nn.Module:
-    """A float64 copy whose convolutions, normalisations and linear layers have absolute weights, no shift, and whose activations are the identity.
+    """A float64 copy whose convolutions, normalisations and linear layers have absolute weights, no shift, and whose
+    activations are the identity.
 
     Its output at a deviation d >= 0 is S d: the same matrix by columns, where the library takes rows.
     """
@@ -80,7 +85,8 @@ def absolute_network(network: nn.Module) -> nn.Module:
 
 
 def column_error(network: nn.Module, S: Float[np.ndarray, "q p"], count: int, seed: int) -> float:
-    """Largest difference of `count` random columns of S from the absolute network at unit vectors, relative to each entry."""
+    """Largest difference of `count` random columns of S from the absolute network at unit vectors, relative to each
+    entry."""
     columns = np.random.default_rng(seed).choice(S.shape[1], count, replace=False)
     with torch.no_grad():
         found = absolute_network(network)(torch.eye(S.shape[1], dtype=torch.float64)[columns]).numpy().T
@@ -88,7 +94,8 @@ def column_error(network: nn.Module, S: Float[np.ndarray, "q p"], count: int, se
 
 
 def exact_model_error(network: nn.Module, size: int) -> dict[str, float]:
-    """The same weights on images of another size, small enough for all matrices: S against the published iteration on the exact implicit model.
+    """The same weights on images of another size, small enough for all matrices: S against the published iteration on
+    the exact implicit model.
 
     Returns: "states", "entries" of A, "steps" of the iteration, "error": largest difference relative to each entry.
     """
@@ -96,7 +103,12 @@ def exact_model_error(network: nn.Module, size: int) -> dict[str, float]:
     model = from_network(plain, (3, size, size), dtype=torch.float64)
     wanted, steps = published_iteration(problem(model))
     found = np.asarray(sensitivity_matrix(plain, input_shape=(3, size, size)))
-    return {"states": float(model.n_states), "entries": float(model.A._nnz()), "steps": float(steps), "error": float((np.abs(found - wanted) / wanted).max())}
+    return {
+        "states": float(model.n_states),
+        "entries": float(model.A._nnz()),
+        "steps": float(steps),
+        "error": float((np.abs(found - wanted) / wanted).max()),
+    }
 
 
 def distance_to_centre(shape: tuple[int, int, int]) -> Float[np.ndarray, " p"]:
@@ -107,7 +119,8 @@ def distance_to_centre(shape: tuple[int, int, int]) -> Float[np.ndarray, " p"]:
 
 
 def gradient_maps(network: nn.Module, images: Dataset, count: int) -> Float[np.ndarray, "q p"]:
-    """(q, p) mean of |gradient of output k| over the first `count` test images of class k that there are: maps that do look at images."""
+    """(q, p) mean of |gradient of output k| over the first `count` test images of class k that there are: maps that do
+    look at images."""
     u, y = images.test[next(iter(images.test))]
     out = np.full((len(images.meta["classes"]), u.shape[1]), np.nan)
     for k in range(len(out)):
@@ -125,13 +138,15 @@ def gradient_maps(network: nn.Module, images: Dataset, count: int) -> Float[np.n
 def map_facts(S: np.ndarray, others: dict[str, np.ndarray], images: Dataset, gradients: np.ndarray) -> dict[str, float]:
     """How alike the rows of S are, and like what else.
 
-    Args: others: name -> (q, p) matrices of networks that learned nothing of these classes. gradients: of `gradient_maps`.
+    Args: others: name -> (q, p) matrices of networks that learned nothing of these classes. gradients: of
+        `gradient_maps`.
     Returns:
-        "rows_least": least correlation of two rows; "common": share of the rows' variance about their means that one common map, each row's own multiple of
-        it, explains; "first_with_<name>": correlation of the row of class 0 with that of each other network; "centre": rank correlation of that
-        row with the nearness to the middle; "remainder_own", "remainder_other", "remainder_own_is_best": of what is left of each row, in units of its sum,
-        less the mean row, with the mean image of the class less that of all; "first_remainder_own", "first_remainder_other" of class 0;
-        "gradients_least": least correlation of two maps of gradients.
+        "rows_least": least correlation of two rows; "common": share of the rows' variance about their means that one
+        common map, each row's own multiple of it, explains; "first_with_<name>": correlation of the row of class 0 with
+        that of each other network; "centre": rank correlation of that row with the nearness to the middle;
+        "remainder_own", "remainder_other", "remainder_own_is_best": of what is left of each row, in units of its sum,
+        less the mean row, with the mean image of the class less that of all; "first_remainder_own",
+        "first_remainder_other" of class 0; "gradients_least": least correlation of two maps of gradients.
     """
     q = len(S)
     shares = S / S.sum(axis=1, keepdims=True)
@@ -144,11 +159,14 @@ def map_facts(S: np.ndarray, others: dict[str, np.ndarray], images: Dataset, gra
     known = gradients[np.isfinite(gradients).all(axis=1)]
     maps = np.corrcoef(known) if len(known) > 1 else np.full((2, 2), np.nan)
     return {
-        "rows_least": float(rows[off].min()), "common": float(values[0] / values.sum()),
+        "rows_least": float(rows[off].min()),
+        "common": float(values[0] / values.sum()),
         **{f"first_with_{name}": float(np.corrcoef(S[0], M[0])[0, 1]) for name, M in others.items()},
         "centre": rank_correlation(S[0], -distance_to_centre(images.meta["image_shape"])),
-        "remainder_own": float(np.diag(table).mean()), "remainder_other": float(table[~np.eye(q, dtype=bool)].mean()),
+        "remainder_own": float(np.diag(table).mean()),
+        "remainder_other": float(table[~np.eye(q, dtype=bool)].mean()),
         "remainder_own_is_best": float((table.argmax(axis=1) == np.arange(q)).mean()),
-        "first_remainder_own": float(table[0, 0]), "first_remainder_other": float(table[0, 1:].mean()),
+        "first_remainder_own": float(table[0, 0]),
+        "first_remainder_other": float(table[0, 1:].mean()),
         "gradients_least": float(maps[np.triu_indices(len(maps), 1)].min()),
-    }  # fmt: skip
+    }

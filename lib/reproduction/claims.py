@@ -1,7 +1,7 @@
 """Claims and verdicts: every published statement beside what was measured.
 
-A claim names the notebook and the recorded key that measure it, and two conditions on the measured values. The verdict is
-computed, never typed:
+A claim names the notebook and the recorded key that measure it, and two conditions on the measured values. The verdict
+is computed, never typed:
 
     reproduced                 `reproduced_if` holds
     reproduced in direction    it fails, `direction_if` holds
@@ -37,10 +37,21 @@ VERDICTS = ("reproduced", "reproduced in direction", "not reproduced", "not test
 KINDS = ("number", "ratio", "trend", "ordering", "parameter_count", "setting", "theorem")
 REQUIRED = ("id", "papers", "kind", "statement", "published", "notebook")
 OPTIONAL = ("setting", "conflicts", "measure", "reproduced_if", "direction_if", "explanation", "not_testable")
-COMPARISONS = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-               ast.Eq: operator.eq, ast.NotEq: operator.ne}
-ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-              ast.Pow: operator.pow}
+COMPARISONS = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
 FUNCTIONS = {"abs": abs, "log10": math.log10, "sqrt": math.sqrt}
 
 
@@ -106,8 +117,13 @@ def names_of(measure: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
         if is_text(entry):
             return {"value": entry}
         sample = numbers(entry)
-        return {"median": statistics.median(sample), "mean": statistics.fmean(sample), "min": min(sample),
-                "max": max(sample), "n": len(sample)}
+        return {
+            "median": statistics.median(sample),
+            "mean": statistics.fmean(sample),
+            "min": min(sample),
+            "max": max(sample),
+            "n": len(sample),
+        }
     found: dict[str, Any] = {}
     for name, key in measure["keys"].items():
         if key not in values:

@@ -81,7 +81,7 @@ def imported_modules(source: str, *, package: str = "") -> set[str]:
     return {name for name in found if module_file(name)}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _direct(name: str, _stamp: int) -> frozenset[str]:
     path = module_file(name)
     assert path is not None
@@ -92,7 +92,8 @@ def _direct(name: str, _stamp: int) -> frozenset[str]:
 def import_closure(modules: Iterable[str]) -> list[str]:
     """First-party modules reachable from the given ones, themselves and their parent packages included.
 
-    A lazy package `__init__` does not count: all it does is to name modules, and those that are loaded count themselves.
+    A lazy package `__init__` does not count: all it does is to name modules, and those that are loaded count
+    themselves.
 
     Raises:
         ModuleNotFoundError: when a given name is no first-party module.
@@ -135,7 +136,11 @@ def code_text(source: str) -> str:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
             first = body[0]
             # A docstring that is the whole body, or shares its line with code, stays.
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 if len(body) > 1 and body[1].lineno > first.end_lineno and first.lineno > getattr(node, "lineno", 0):
                     docstrings.update(range(first.lineno, first.end_lineno + 1))
     kept = []

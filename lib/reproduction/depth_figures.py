@@ -32,11 +32,23 @@ def law_figure(content: Mapping[str, Any]):
     figure, panels = plt.subplots(2, 2, figsize=(6.6, 6.6), gridspec_kw={"hspace": 0.45, "wspace": 0.28})
     for axes, name in zip(panels.flat, TASKS, strict=True):
         sizes = content["curves"][f"{name}/sizes"]
-        curves = {f"depth_{kind}": content["curves"][f"{name}/{kind}"] for kind in LAW_CURVES if f"{name}/{kind}" in content["curves"]}
+        curves = {
+            f"depth_{kind}": content["curves"][f"{name}/{kind}"]
+            for kind in LAW_CURVES
+            if f"{name}/{kind}" in content["curves"]
+        }
         # The law's band would hide the measured one, on which it lies.
         curves["depth_law"] = [[statistics.median(column) for column in zip(*curves["depth_law"], strict=True)]]
-        spread_curves(axes, sizes, curves, xlabel="size of inputs (training: 1)", ylabel="mean iterations", xscale="log", yscale="linear",
-                      styles=STYLES)
+        spread_curves(
+            axes,
+            sizes,
+            curves,
+            xlabel="size of inputs (training: 1)",
+            ylabel="mean iterations",
+            xscale="log",
+            yscale="linear",
+            styles=STYLES,
+        )
         axes.set_title(TASKS[name].label, fontsize="medium")
         axes.set_ylim(bottom=0)
         axes.minorticks_off()
@@ -47,16 +59,29 @@ def law_figure(content: Mapping[str, Any]):
 
 
 def training_figure(content: Mapping[str, Any]):
-    """Accuracy on the rolling argmax and iterations in distribution after each epoch (Figure 5.12 of the thesis and its controls)."""
+    """Accuracy on the rolling argmax and iterations in distribution after each epoch (Figure 5.12 of the thesis and its
+    controls)."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 7.6), sharex=True, gridspec_kw={"hspace": 0.15})
-    for axes, kind, label in zip(panels, ("measure", "iterations"), ("accuracy, in distribution", "mean iterations, absolute tolerance"), strict=True):
+    for axes, kind, label in zip(
+        panels,
+        ("measure", "iterations"),
+        ("accuracy, in distribution", "mean iterations, absolute tolerance"),
+        strict=True,
+    ):
         for variant in ("full", "kappa_half", "strict_upper"):
             rows = content["curves"][f"training/argmax/{variant}/{kind}"]
-            spread_curves(axes, list(range(1, len(rows[0]) + 1)), {f"training_{variant}": rows}, xlabel="epoch", ylabel=label,
-                          yscale="linear", styles=STYLES)
+            spread_curves(
+                axes,
+                list(range(1, len(rows[0]) + 1)),
+                {f"training_{variant}": rows},
+                xlabel="epoch",
+                ylabel=label,
+                yscale="linear",
+                styles=STYLES,
+            )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set_xlabel("")
     panels[0].set_title(f"rolling argmax ({described(content)})", fontsize="medium")
@@ -73,15 +98,23 @@ def cost_figure(content: Mapping[str, Any]):
     depths = content["curves"]["memory/depths"]
     explicit = [content["values"][f"bytes_explicit_{depth}"] for depth in depths]
     memory.plot(depths, explicit, label="explicit network, a layer a step", **_style("mlp_bias_free"))
-    for key, label, name in (("unrolled", "implicit, unrolled", "implicit_no_skip"), ("implicit", "implicit, adjoint", "implicit")):
+    for key, label, name in (
+        ("unrolled", "implicit, unrolled", "implicit_no_skip"),
+        ("implicit", "implicit, adjoint", "implicit"),
+    ):
         height = float(np.median(content["values"][f"bytes_{key}"]))
         style = _style(name)
         memory.axhline(height, color=style["color"], linestyle=style["linestyle"], label=label)
     memory.set(xlabel="layers of the explicit network", ylabel="bytes kept for a sample", xscale="log", yscale="log")
     memory.set_title(f"memory of a training step, addition ({described(content)})", fontsize="medium")
     legend_below(memory)
-    for key, label, name in (("picard", "Picard", "implicit"), ("auto", "compiled Gauss-Seidel", "implicit_strict_upper")):
-        iterations, seconds = (np.array(content["curves"][f"time/{key}/{what}"], dtype=float) for what in ("iterations", "seconds"))
+    for key, label, name in (
+        ("picard", "Picard", "implicit"),
+        ("auto", "compiled Gauss-Seidel", "implicit_strict_upper"),
+    ):
+        iterations, seconds = (
+            np.array(content["curves"][f"time/{key}/{what}"], dtype=float) for what in ("iterations", "seconds")
+        )
         order = np.argsort(np.median(iterations, axis=0))
         time.plot(np.median(iterations, axis=0)[order], np.median(seconds, axis=0)[order], label=label, **_style(name))
     reference = float(np.median(content["values"]["seconds_mlp"]))

@@ -1,4 +1,5 @@
-"""Depth of an implicit model: what a stopping rule counts, the law that the count follows, and what training makes of it."""
+"""Depth of an implicit model: what a stopping rule counts, the law that the count follows, and what training makes of
+it."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def matrices(model: ImplicitModel) -> dict[str, np.ndarray]:
     if [segment.name for segment in model.activation.segments] != ["relu"]:
         raise ValueError(f"activation must be relu, got {model.activation}")
     found = {name: getattr(model, name).detach().double().numpy() for name in ("A", "B", "C")}
-    found["D"] = np.zeros((model.out_features, model.in_features)) if model.D is None else model.D.detach().double().numpy()
+    found["D"] = (
+        np.zeros((model.out_features, model.in_features)) if model.D is None else model.D.detach().double().numpy()
+    )
     return found
 
 
@@ -49,10 +52,11 @@ def counts(
     tol: float = PAPER_TOLERANCE,
     relative: bool = False,
     max_iter: int = 5_000,
-) -> Int[np.ndarray, "N"]:
+) -> Int[np.ndarray, N]:
     """Picard iterations from x = 0 until the change of a sample is below the tolerance, each counted singly.
 
-    Mathematics: the smallest k with max|x_k - x_{k-1}| < tol, divided by max|x_k| in relative mode; x_k = relu(A x_{k-1} + B u).
+    Mathematics: the smallest k with max|x_k - x_{k-1}| < tol, divided by max|x_k| in relative mode; x_k = relu(A
+        x_{k-1} + B u).
     In double precision: in single precision the rounding of states beyond about 10 is itself of the order of 3e-6.
 
     Args:
@@ -97,10 +101,11 @@ def equilibria(model: ImplicitModel, u: Float[np.ndarray, "N p"], *, steps: int 
     return x
 
 
-def active_radius(model: ImplicitModel, u: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N"]:
+def active_radius(model: ImplicitModel, u: Float[np.ndarray, "N p"]) -> Float[np.ndarray, N]:
     """Spectral radius of A on the active set of each sample: the factor by which the residual falls in the end.
 
-    Mathematics: once the pattern of positive states is the equilibrium's, x_{k+1} - x_k = P A (x_k - x_{k-1}) with P the
+    Mathematics: once the pattern of positive states is the equilibrium's, x_{k+1} - x_k = P A (x_k - x_{k-1}) with P
+        the
     projection on that pattern; rho is the spectral radius of P A P.
     """
     A = matrices(model)["A"]
@@ -118,7 +123,11 @@ def slope_of_law(radius: float) -> float:
 
 
 def depth_law(
-    model: ImplicitModel, inputs: Sequence[Float[np.ndarray, "N p"]], sizes: Sequence[float], *, tol: float = PAPER_TOLERANCE
+    model: ImplicitModel,
+    inputs: Sequence[Float[np.ndarray, "N p"]],
+    sizes: Sequence[float],
+    *,
+    tol: float = PAPER_TOLERANCE,
 ) -> dict[str, Any]:
     """Measured and predicted growth of the iterations with the size of the inputs.
 
@@ -156,7 +165,8 @@ def growing_inputs(
 ) -> tuple[list[float], list[np.ndarray], list[float]]:
     """Test keys of a task, the inputs at each, and their size relative to the training distribution's.
 
-    For the average the size is that of the mean, (3 + s) / 3; its inputs are N(3 + s, 1) and no multiples of one another.
+    For the average the size is that of the mean, (3 + s) / 3; its inputs are N(3 + s, 1) and no multiples of one
+    another.
 
     Args:
         name: of the task.
@@ -171,7 +181,8 @@ def growing_inputs(
 
 
 def scaling_difference(model: ImplicitModel, u: Float[np.ndarray, "N p"], power: int = 17) -> int:
-    """Largest difference of the counts at 2^power u with tolerance eps and at u with tolerance eps / 2^power: 0 by homogeneity.
+    """Largest difference of the counts at 2^power u with tolerance eps and at u with tolerance eps / 2^power: 0 by
+    homogeneity.
 
     A power of two scales floating-point numbers exactly, so that not even rounding can make a difference.
     """
@@ -204,7 +215,7 @@ def column(history: History, k: int) -> list[float]:
 
 def settled(values: Sequence[float]) -> float:
     """Range of the values over the last epochs, `LAST_SHARE` of all and at least two, divided by the last value."""
-    tail = list(values)[-max(2, round(LAST_SHARE * len(values))):]
+    tail = list(values)[-max(2, round(LAST_SHARE * len(values))) :]
     return (max(tail) - min(tail)) / tail[-1] if tail[-1] else math.inf
 
 
@@ -213,8 +224,9 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(spearmanr(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else math.nan
 
 
-def difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> Float[np.ndarray, "N"]:
-    """How hard a sample is, whatever its size: the model's error over max|u|, or for the argmax how near the two largest inputs are.
+def difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> Float[np.ndarray, N]:
+    """How hard a sample is, whatever its size: the model's error over max|u|, or for the argmax how near the two
+    largest inputs are.
 
     Args:
         model, name: trained model and its task.
@@ -253,17 +265,26 @@ def papers_solver(sizes: tuple[int, int, int], seed: int, max_iter: int) -> Impl
         max_iter: cap; a sample that reaches it is left as it is.
     """
     return ImplicitModel(
-        *sizes, kappa=ablation.KAPPA, seed=seed, solver="picard", tol=PAPER_TOLERANCE, tol_mode="absolute", max_iter=max_iter, on_failure="ignore"
+        *sizes,
+        kappa=ablation.KAPPA,
+        seed=seed,
+        solver="picard",
+        tol=PAPER_TOLERANCE,
+        tol_mode="absolute",
+        max_iter=max_iter,
+        on_failure="ignore",
     )
 
 
 def arithmetic_settings(profile: str, seed: int) -> dict[str, tuple[str, tuple[int, int, int], Dataset]]:
     """The arithmetic trainings of the papers: label -> task, sizes (p, q, n), data.
 
-    Addition and subtraction of 50 entries from U(-1, 1) with 20 states, and addition of 100 entries from U(1, 2) with 50
-    states (the report's Figure 10 and Table 5.2 of the thesis), whose states are larger.
+    Addition and subtraction of 50 entries from U(-1, 1) with 20 states, and addition of 100 entries from U(1, 2) with
+    50 states (the report's Figure 10 and Table 5.2 of the thesis), whose states are larger.
     """
-    made = {name: (name, (50, 1, 20), ablation.data(name, seed, profile, [2.0])) for name in ("addition", "subtraction")}
+    made = {
+        name: (name, (50, 1, 20), ablation.data(name, seed, profile, [2.0])) for name in ("addition", "subtraction")
+    }
     table = arithmetic.table_data("addition", seed, profile)
     return made | {"addition_table": ("addition", (arithmetic.TABLE_DIM, 1, arithmetic.TABLE_N_STATES), table)}
 

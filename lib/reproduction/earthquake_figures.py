@@ -25,11 +25,19 @@ XLABEL = "extrapolation factor k (0: in distribution)"
 
 def rows_of(content: Mapping[str, Any], score: str, setting: str, names: Sequence[str]) -> dict[str, Any]:
     """Model -> (seeds, 10) values of a score against k, those there are."""
-    return select({name: content["curves"].get(f"{score}/{setting}/{name}") for name in names
-                   if f"{score}/{setting}/{name}" in content["curves"]}, names)
+    return select(
+        {
+            name: content["curves"].get(f"{score}/{setting}/{name}")
+            for name in names
+            if f"{score}/{setting}/{name}" in content["curves"]
+        },
+        names,
+    )
 
 
-def _against_k(axes, content: Mapping[str, Any], score: str, setting: str, names: Sequence[str], ylabel: str, title: str) -> None:
+def _against_k(
+    axes, content: Mapping[str, Any], score: str, setting: str, names: Sequence[str], ylabel: str, title: str
+) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     spread_curves(axes, ABSCISSA, rows_of(content, score, setting, names), xlabel=XLABEL, ylabel=ylabel, styles=LOOKS)
@@ -56,12 +64,23 @@ def bias_figure(content: Mapping[str, Any]):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.2, 4.8))
-    _against_k(axes, content, "mse_unbroken", "papers", BIASES, "test MSE away from the jump", f"biases or none ({described(content)})")
+    _against_k(
+        axes,
+        content,
+        "mse_unbroken",
+        "papers",
+        BIASES,
+        "test MSE away from the jump",
+        f"biases or none ({described(content)})",
+    )
     legend_below(axes)
     return figure
 
 
-def label_figure(content: Mapping[str, Any], names: Sequence[str] = ("implicit", "implicit_bias", "eikonet", "eikonet_bias_free_skip")):
+def label_figure(
+    content: Mapping[str, Any],
+    names: Sequence[str] = ("implicit", "implicit_bias", "eikonet", "eikonet_bias_free_skip"),
+):
     """Figure 5.11: mean squared error of each label against k."""
     import matplotlib.pyplot as plt
 
@@ -79,8 +98,15 @@ def setting_figure(content: Mapping[str, Any], names: Sequence[str] = ("papers",
     import matplotlib.pyplot as plt
 
     shown = [name for name in names if rows_of(content, "mse", name, PAPER)]
-    figure, panels = plt.subplots(len(shown), 1, figsize=(6.2, 2.9 * len(shown)), sharex=True, sharey=True, squeeze=False,
-                                  gridspec_kw={"hspace": 0.2})
+    figure, panels = plt.subplots(
+        len(shown),
+        1,
+        figsize=(6.2, 2.9 * len(shown)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        gridspec_kw={"hspace": 0.2},
+    )
     for axes, name in zip(panels[:, 0], shown, strict=True):
         _against_k(axes, content, "mse", name, (*PAPER, "linear"), "test MSE", SETTINGS[name].label)
         axes.set_xlabel("")
@@ -90,14 +116,26 @@ def setting_figure(content: Mapping[str, Any], names: Sequence[str] = ("papers",
 
 
 def longitude_figure(content: Mapping[str, Any]):
-    """Mean error of the longitude in degrees against k: on the line from 0 to 360, round the circle, and away from the jump."""
+    """Mean error of the longitude in degrees against k: on the line from 0 to 360, round the circle, and away from the
+    jump."""
     import matplotlib.pyplot as plt
 
-    scores = {"longitude_deg": "on the line from 0° to 360°", "longitude_circular_deg": "round the circle",
-              "longitude_unbroken_deg": "source and stations on one side of the jump"}
+    scores = {
+        "longitude_deg": "on the line from 0° to 360°",
+        "longitude_circular_deg": "round the circle",
+        "longitude_unbroken_deg": "source and stations on one side of the jump",
+    }
     figure, panels = plt.subplots(3, 1, figsize=(6.2, 9), sharex=True, sharey=True, gridspec_kw={"hspace": 0.2})
     for axes, (score, title) in zip(panels, scores.items(), strict=True):
-        _against_k(axes, content, score, "papers", (*PAPER, "eikonet_skip", "linear"), "mean |error| of\nlongitude (degrees)", title)
+        _against_k(
+            axes,
+            content,
+            score,
+            "papers",
+            (*PAPER, "eikonet_skip", "linear"),
+            "mean |error| of\nlongitude (degrees)",
+            title,
+        )
         axes.set_xlabel("")
     panels[-1].set_xlabel(f"{XLABEL}; {described(content)}")
     legend_below(panels[-1])
@@ -109,8 +147,14 @@ def depth_time_figure(content: Mapping[str, Any]):
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 6.8), sharex=True, gridspec_kw={"hspace": 0.16})
-    lines = {"papers": ("-", "all four labels"), "depth_time": ("--", "depth and time alone"), "depth_time_given": (":", "epicentre given")}
-    for axes, score, ylabel in zip(panels, ("depth_km", "time_s"), ("mean |error| of depth (km)", "mean |error| of time (s)"), strict=True):
+    lines = {
+        "papers": ("-", "all four labels"),
+        "depth_time": ("--", "depth and time alone"),
+        "depth_time_given": (":", "epicentre given"),
+    }
+    for axes, score, ylabel in zip(
+        panels, ("depth_km", "time_s"), ("mean |error| of depth (km)", "mean |error| of time (s)"), strict=True
+    ):
         for name, (line, words) in lines.items():
             for model in PAPER:
                 rows = content["curves"].get(f"{score}/{name}/{model}")
@@ -120,7 +164,9 @@ def depth_time_figure(content: Mapping[str, Any]):
                 style = style_of(model) | {"linestyle": line, "label": f"{LABELS[model]}, {words}"}
                 axes.plot(ABSCISSA, np.median(values, axis=0), **style)
                 if len(rows) > 1:
-                    axes.fill_between(ABSCISSA, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.12, linewidth=0)
+                    axes.fill_between(
+                        ABSCISSA, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.12, linewidth=0
+                    )
         axes.set(ylabel=ylabel)
     panels[-1].set_xticks(ABSCISSA)
     panels[-1].set_xlabel(f"{XLABEL}; {described(content)}")

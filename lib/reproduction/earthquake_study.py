@@ -32,9 +32,18 @@ TURN_DEG = 100.0
 LOCATED = ("km_median", "km_p90", "km_p95", "far", "depth_km", "time_s", "mse")
 SIDES = (0, *task.BANDS)
 SCORE_UNITS = {
-    "km_median": "km", "km_p90": "km", "km_p95": "km", "far": "%", "longitude_deg": "°", "longitude_circular_deg": "°", "latitude_deg": "°",
-    "depth_km": "km", "time_s": "s", "unbroken": "%", "longitude_unbroken_deg": "°",
-}  # fmt: skip
+    "km_median": "km",
+    "km_p90": "km",
+    "km_p95": "km",
+    "far": "%",
+    "longitude_deg": "°",
+    "longitude_circular_deg": "°",
+    "latitude_deg": "°",
+    "depth_km": "km",
+    "time_s": "s",
+    "unbroken": "%",
+    "longitude_unbroken_deg": "°",
+}
 Scores = dict[str, list[list[float]]]
 
 
@@ -79,9 +88,16 @@ class EarthquakeStudy:
 
 
 def run_earthquake(
-    profile: str, seeds: Sequence[int], settings: Sequence[str] = tuple(task.SETTINGS), *, n_train: int | None = None,
-    epochs_scale: float = 1.0, resume: bool = False, events: int = 2000, noises: Sequence[float] = (0.0, 0.5),
-) -> EarthquakeStudy:  # fmt: skip
+    profile: str,
+    seeds: Sequence[int],
+    settings: Sequence[str] = tuple(task.SETTINGS),
+    *,
+    n_train: int | None = None,
+    epochs_scale: float = 1.0,
+    resume: bool = False,
+    events: int = 2000,
+    noises: Sequence[float] = (0.0, 0.5),
+) -> EarthquakeStudy:
     """Train and score everything.
 
     Args:
@@ -97,17 +113,38 @@ def run_earthquake(
     budget = task.settings(profile)
     for place, seed in enumerate(seeds):
         # Settings of one generated data set follow one another, since only the last one is kept.
-        for name in sorted(settings, key=lambda s: (task.setting_of(s).longitude == "anchor", task.setting_of(s).split, task.setting_of(s).max_dist_deg)):
+        for name in sorted(
+            settings,
+            key=lambda s: (
+                task.setting_of(s).longitude == "anchor",
+                task.setting_of(s).split,
+                task.setting_of(s).max_dist_deg,
+            ),
+        ):
             if name != "papers" and place >= budget["control_seeds"]:
                 continue
             data = task.data(name, seed, profile, n_train=n_train)
-            study.sizes[name] = {"train": len(data.u_train), "test": len(data.test[0][0]), "band": len(data.test[task.BANDS[0]][0])}
-            trained = [(key, *each) for source, key in KEY_MODULES.items() for each in source.models(name, seed, profile).items()]
+            study.sizes[name] = {
+                "train": len(data.u_train),
+                "test": len(data.test[0][0]),
+                "band": len(data.test[task.BANDS[0]][0]),
+            }
+            trained = [
+                (key, *each)
+                for source, key in KEY_MODULES.items()
+                for each in source.models(name, seed, profile).items()
+            ]
             for key, model_name, (build, recipe) in trained:
                 recipe = scaled(recipe, epochs_scale)
                 model, history = fitted(
-                    f"earthquake-{name}-{model_name}-{seed}", build, data, recipe, seed, key_module=key if resume else None, parameters={},
-                )  # fmt: skip
+                    f"earthquake-{name}-{model_name}-{seed}",
+                    build,
+                    data,
+                    recipe,
+                    seed,
+                    key_module=key if resume else None,
+                    parameters={},
+                )
                 study.steps[name] = recipe.epochs * -(-len(data.u_train) // recipe.batch_size)
                 study.histories.setdefault(name, {}).setdefault(model_name, []).append(history)
                 study.models.setdefault(name, {}).setdefault(model_name, []).append(model)
@@ -124,7 +161,9 @@ def add_scores(study: EarthquakeStudy, setting: str, name: str, model: nn.Module
     rows: dict[str, list[float]] = {}
     for k in SIDES:
         u, y = data.test[k]
-        for score, value in location_scores(predict(model, u, batch_size=4000).double().numpy(), y, setting, data.meta, k).items():
+        for score, value in location_scores(
+            predict(model, u, batch_size=4000).double().numpy(), y, setting, data.meta, k
+        ).items():
             rows.setdefault(score, []).append(value)
     for score, row in rows.items():
         store.setdefault(score, []).append(row)
@@ -142,18 +181,25 @@ def location_scores(
         k: key of the test set.
 
     Returns:
-        mse and mse_LABEL; mean absolute errors longitude_deg (on the line of the label), longitude_circular_deg, latitude_deg, depth_km
-        and time_s; quantiles km_median, km_p90 and km_p95 of the distance between epicentres, and far, the share (%) beyond 50 km;
-        mse_latitude_inside and _outside, of the sources up to 45 degrees from the equator and of the others; on absolute longitudes
-        also unbroken, the share (%) of samples whose source and stations lie on one side of the jump of the longitude, with
-        mse_unbroken and longitude_unbroken_deg of these.
+        mse and mse_LABEL; mean absolute errors longitude_deg (on the line of the label), longitude_circular_deg,
+        latitude_deg, depth_km and time_s; quantiles km_median, km_p90 and km_p95 of the distance between epicentres,
+        and far, the share (%) beyond 50 km; mse_latitude_inside and _outside, of the sources up to 45 degrees from the
+        equator and of the others; on absolute longitudes also unbroken, the share (%) of samples whose source and
+        stations lie on one side of the jump of the longitude, with mse_unbroken and longitude_unbroken_deg of these.
     """
     chosen = task.setting_of(setting)
     square = (np.asarray(outputs, np.float64) - labels) ** 2
-    found = {"mse": float(square.mean())} | {f"mse_{name}": float(square[:, at].mean()) for at, name in enumerate(chosen.outputs)}
+    found = {"mse": float(square.mean())} | {
+        f"mse_{name}": float(square[:, at].mean()) for at, name in enumerate(chosen.outputs)
+    }
     absolute = np.abs(np.asarray(outputs, np.float64) - labels)
     units = label_units(meta, setting)
-    for name, key in (("depth", "depth_km"), ("time", "time_s"), ("latitude", "latitude_deg"), ("longitude", "longitude_deg")):
+    for name, key in (
+        ("depth", "depth_km"),
+        ("time", "time_s"),
+        ("latitude", "latitude_deg"),
+        ("longitude", "longitude_deg"),
+    ):
         if name in chosen.outputs:
             found[key] = float(units[name] * absolute[:, chosen.outputs.index(name)].mean())
     if "longitude" not in chosen.outputs:
@@ -172,12 +218,16 @@ def location_scores(
         found["unbroken"] = 100 * float(whole.mean())
         found["mse_unbroken"], found["longitude_unbroken_deg"] = float(square[whole].mean()), float(away[whole].mean())
     inside = np.abs(samples.lat) <= task.RESTRICTED_LATITUDE
-    found["mse_latitude_inside"], found["mse_latitude_outside"] = float(square[inside, 1].mean()), float(square[~inside, 1].mean())
+    found["mse_latitude_inside"], found["mse_latitude_outside"] = (
+        float(square[inside, 1].mean()),
+        float(square[~inside, 1].mean()),
+    )
     return found
 
 
 def unbroken(samples: Samples, start: float) -> Bool[np.ndarray, " N"]:
-    """Samples whose source and stations lie within 180 degrees of one another on the line of longitudes that begins at `start`."""
+    """Samples whose source and stations lie within 180 degrees of one another on the line of longitudes that begins at
+    `start`."""
     line = (np.column_stack([samples.lon, samples.station_lon]) - start) % 360.0
     return np.ptp(line, axis=1) <= 180.0
 
@@ -186,7 +236,12 @@ def label_units(meta: Mapping[str, Any], setting: str) -> dict[str, float]:
     """Degrees, km and seconds of one unit of each scaled label."""
     encoding = Encoding.from_dict(meta["encoding"])
     longitude = 180.0 if task.setting_of(setting).longitude == "signed" else encoding.longitude_scale_deg
-    return {"longitude": longitude, "latitude": 90.0, "depth": encoding.max_depth_km / 2, "time": encoding.time_scale_s / 2}
+    return {
+        "longitude": longitude,
+        "latitude": 90.0,
+        "depth": encoding.max_depth_km / 2,
+        "time": encoding.time_scale_s / 2,
+    }
 
 
 def cut(samples: Samples, count: int) -> Samples:
@@ -195,7 +250,8 @@ def cut(samples: Samples, count: int) -> Samples:
 
 
 def add_comparison(study: EarthquakeStudy, data: Dataset, seed: int, events: int, noises: Sequence[float]) -> None:
-    """Locate the same events by Geiger's method and by the trained models, and see how the models answer a turn of the globe."""
+    """Locate the same events by Geiger's method and by the trained models, and see how the models answer a turn of the
+    globe."""
     encoding = Encoding.from_dict(data.meta["encoding"])
     for k in (0, task.BANDS[-1]) if events else ():
         clean = cut(data.meta["samples"][k], events)
@@ -206,7 +262,9 @@ def add_comparison(study: EarthquakeStudy, data: Dataset, seed: int, events: int
             rows = {"geiger": geiger_scores(samples, noise_s, encoding)}
             for name, models in study.models["papers"].items():
                 outputs = predict(models[-1], torch.as_tensor(u), batch_size=4000).double().numpy()
-                rows[name] = location_scores(outputs, y, "papers", {"encoding": data.meta["encoding"], "samples": {k: samples}}, k)
+                rows[name] = location_scores(
+                    outputs, y, "papers", {"encoding": data.meta["encoding"], "samples": {k: samples}}, k
+                )
             for name, scores in rows.items():
                 store = study.located.setdefault((name, float(noise_s), k), {})
                 for score in LOCATED:
@@ -232,21 +290,36 @@ def geiger_scores(samples: Samples, noise_s: float, encoding: Encoding) -> dict[
     from implicit_models.seismology.geiger import locate_events
 
     found = locate_events(
-        samples.station_lat, samples.station_lon, samples.arrival_s, max(noise_s, NOISE_FREE_SIGMA_S), depth_bounds=(0.0, encoding.max_depth_km),
-        outliers=False, geographic=False,
-    )  # fmt: skip
+        samples.station_lat,
+        samples.station_lon,
+        samples.arrival_s,
+        max(noise_s, NOISE_FREE_SIGMA_S),
+        depth_bounds=(0.0, encoding.max_depth_km),
+        outliers=False,
+        geographic=False,
+    )
     km = KM_PER_DEGREE * distance_azimuths(samples.lat, samples.lon, found.lat, found.lon)[0]
     longitude = (found.lon - samples.lon + 180.0) % 360.0 - 180.0
     depth, time = found.depth_km - samples.depth_km, found.origin_time
-    scaled_errors = (longitude / 90.0, (found.lat - samples.lat) / 90.0, depth / (encoding.max_depth_km / 2), time / (encoding.time_scale_s / 2))
+    scaled_errors = (
+        longitude / 90.0,
+        (found.lat - samples.lat) / 90.0,
+        depth / (encoding.max_depth_km / 2),
+        time / (encoding.time_scale_s / 2),
+    )
     return distance_scores(km) | {
-        "depth_km": float(np.abs(depth).mean()), "time_s": float(np.abs(time).mean()), "mse": float(np.mean([np.mean(e**2) for e in scaled_errors])),
-    }  # fmt: skip
+        "depth_km": float(np.abs(depth).mean()),
+        "time_s": float(np.abs(time).mean()),
+        "mse": float(np.mean([np.mean(e**2) for e in scaled_errors])),
+    }
 
 
 def distance_scores(km: Float[np.ndarray, " N"]) -> dict[str, float]:
     """Quantiles of distances between epicentres and the share (%) beyond 50 km."""
-    found = {name: float(value) for name, value in zip(("km_median", "km_p90", "km_p95"), np.quantile(km, (0.5, 0.9, 0.95)), strict=True)}
+    found = {
+        name: float(value)
+        for name, value in zip(("km_median", "km_p90", "km_p95"), np.quantile(km, (0.5, 0.9, 0.95)), strict=True)
+    }
     return found | {"far": 100 * float(np.mean(km > FAR_KM))}
 
 
@@ -254,7 +327,9 @@ def turned_difference(samples: Samples, by_deg: float, encoding: Encoding) -> fl
     """Largest change of anchor-relative inputs and labels when source and stations turn about the poles together."""
     relative = dataclasses.replace(encoding, longitude="anchor", longitude_scale_deg=None)
     turned = dataclasses.replace(samples, lon=samples.lon + by_deg, station_lon=samples.station_lon + by_deg)
-    return max(float(np.abs(a - b).max()) for a, b in zip(samples.encode(relative), turned.encode(relative), strict=True))
+    return max(
+        float(np.abs(a - b).max()) for a, b in zip(samples.encode(relative), turned.encode(relative), strict=True)
+    )
 
 
 def shifted(u: Float[np.ndarray, "N F"], by: float) -> Float[np.ndarray, "N F"]:
@@ -265,6 +340,9 @@ def shifted(u: Float[np.ndarray, "N F"], by: float) -> Float[np.ndarray, "N F"]:
 
 
 def longitude_response(model: nn.Module, u: Float[np.ndarray, "N F"], by: float) -> float:
-    """Mean change of the predicted longitude over the change of all stations' longitudes; 1 for a map that turns with the globe."""
-    change = predict(model, torch.as_tensor(shifted(u, by)), batch_size=4000) - predict(model, torch.as_tensor(u), batch_size=4000)
+    """Mean change of the predicted longitude over the change of all stations' longitudes; 1 for a map that turns with
+    the globe."""
+    change = predict(model, torch.as_tensor(shifted(u, by)), batch_size=4000) - predict(
+        model, torch.as_tensor(u), batch_size=4000
+    )
     return float(change[:, 0].double().mean() / by)

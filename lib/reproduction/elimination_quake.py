@@ -1,8 +1,9 @@
-"""The earthquake half of the elimination study: 45 stations, a residual network as the teacher, features by hundreds or thousands.
+"""The earthquake half of the elimination study: 45 stations, a residual network as the teacher, features by hundreds or
+thousands.
 
-The teacher's states and its 270 inputs are the features; rows over all of them are fitted inside the unit ball, features leave in an
-order, rows are fitted again, and the test error of what remains is measured. A teacher ten times wider has 4,750 features; of its
-rows a sample is screened.
+The teacher's states and its 270 inputs are the features; rows over all of them are fitted inside the unit ball,
+features leave in an order, rows are fitted again, and the test error of what remains is measured. A teacher ten times
+wider has 4,750 features; of its rows a sample is screened.
 """
 
 from __future__ import annotations
@@ -45,9 +46,27 @@ from reproduction.training import train
 N_STATIONS, MAX_DIST_DEG, LR = 45, 90.0, 0.003
 KEPT = ("mse", "head", "longitude_deg", "latitude_deg", "well_posed", "states_kept", "removed")
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"n_depths": 60, "n_test": 300, "widths": (8, 24, 24, 24, 8), "epochs": 10, "factor": 2, "wide_epochs": 2, "n_rows": 6, "least_share": 0.3},
-    "full": {"n_depths": 695, "n_test": 2_000, "widths": WIDTHS, "epochs": 30, "factor": 10, "wide_epochs": 4, "n_rows": 4, "least_share": 0.6},
-}  # fmt: skip
+    "quick": {
+        "n_depths": 60,
+        "n_test": 300,
+        "widths": (8, 24, 24, 24, 8),
+        "epochs": 10,
+        "factor": 2,
+        "wide_epochs": 2,
+        "n_rows": 6,
+        "least_share": 0.3,
+    },
+    "full": {
+        "n_depths": 695,
+        "n_test": 2_000,
+        "widths": WIDTHS,
+        "epochs": 30,
+        "factor": 10,
+        "wide_epochs": 4,
+        "n_rows": 4,
+        "least_share": 0.6,
+    },
+}
 settings = settings_of(PROFILES)  # events, teachers and sampled rows of a profile
 Matrix = Float[np.ndarray, "N q"]
 
@@ -58,12 +77,15 @@ class QuakeElimination:
 
     Args:
         features, n_states, n_train: of the teacher of normal width and its training set.
-        constant, teacher, implicit: test MSE of the training mean, of the teacher and of an implicit model trained alike.
+        constant, teacher, implicit: test MSE of the training mean, of the teacher and of an implicit model trained
+            alike.
         variance: mean variance of the test labels, the error of the best constant.
         train_teacher: MSE of the teacher on its training samples.
-        certified: share of columns (%) certified in all rows; per_row: median share (%) certified in a row; wrong: certified, but used.
+        certified: share of columns (%) certified in all rows; per_row: median share (%) certified in a row; wrong:
+            certified, but used.
         slack: share of rows (%) whose solution lies inside the ball, where nothing is certified.
-        curves: order -> share, mse (the teacher's read-out), head (one fitted to the teacher's outputs), states_kept, well_posed and mean errors in degrees.
+        curves: order -> share, mse (the teacher's read-out), head (one fitted to the teacher's outputs), states_kept,
+            well_posed and mean errors in degrees.
         failed: rows without a certified solution, over all refits.
         seconds: CPU seconds of the trainings.
     """
@@ -86,7 +108,8 @@ class QuakeElimination:
 
 
 def quake_data(seed: int, *, epicentres: int, n_depths: int, n_stations: int = N_STATIONS, n_test: int) -> Dataset:
-    """Events at a few epicentres of the papers' training half, every depth; tested on events at the other epicentres of that half.
+    """Events at a few epicentres of the papers' training half, every depth; tested on events at the other epicentres of
+    that half.
 
     Args:
         seed: of mesh, choice of epicentres, stations and test events.
@@ -109,10 +132,18 @@ def quake_data(seed: int, *, epicentres: int, n_depths: int, n_stations: int = N
     near = table.dist_deg <= MAX_DIST_DEG
     encoding = Encoding(n_stations, float(table.times[:, near].max()))
     sides = {
-        name: make_samples(lat[cell], lon[cell], depth, n_stations, max_dist_deg=MAX_DIST_DEG, table=table, seed=seed, name=name).encode(encoding)
+        name: (
+            make_samples(
+                lat[cell], lon[cell], depth, n_stations, max_dist_deg=MAX_DIST_DEG, table=table, seed=seed, name=name
+            ).encode(encoding)
+        )
         for name, (cell, depth) in events.items()
     }
-    return Dataset(*sides["train"], {0: sides["test"]}, {"name": "earthquake elimination", "seed": seed, "encoding": encoding.to_dict()})
+    return Dataset(
+        *sides["train"],
+        {0: sides["test"]},
+        {"name": "earthquake elimination", "seed": seed, "encoding": encoding.to_dict()},
+    )
 
 
 def teacher(data: Dataset, seed: int, *, epochs: int, widths: Sequence[int], factor: int = 1) -> tuple[EikoNet, float]:
@@ -124,14 +155,28 @@ def teacher(data: Dataset, seed: int, *, epochs: int, widths: Sequence[int], fac
         widths, factor: of the hidden layers, and what multiplies them.
     """
     model = EikoNet(data.u_train.shape[1], data.y_train.shape[1], widths=tuple(factor * w for w in widths), seed=seed)
-    history = train(model, data.u_train, data.y_train, recipe=Recipe(epochs=epochs, lr=LR / factor, batch_size=100), seed=seed, progress=False)
+    history = train(
+        model,
+        data.u_train,
+        data.y_train,
+        recipe=Recipe(epochs=epochs, lr=LR / factor, batch_size=100),
+        seed=seed,
+        progress=False,
+    )
     return model.eval(), sum(history.cpu_seconds)
 
 
 def implicit_baseline(data: Dataset, seed: int, *, epochs: int) -> tuple[float, float]:
     """Test MSE of the papers' implicit model with 270 inputs trained on the same events, and the CPU seconds."""
     model = ImplicitModel(data.u_train.shape[1], data.y_train.shape[1], N_STATES, kappa=KAPPA, tol=TOLERANCE, seed=seed)
-    history = train(model, data.u_train, data.y_train, recipe=Recipe(epochs=epochs, lr=LR, batch_size=100), seed=seed, progress=False)
+    history = train(
+        model,
+        data.u_train,
+        data.y_train,
+        recipe=Recipe(epochs=epochs, lr=LR, batch_size=100),
+        seed=seed,
+        progress=False,
+    )
     u, y = data.test[0]
     return mse(predict(model, u), y), sum(history.cpu_seconds)
 
@@ -141,7 +186,9 @@ def mse(prediction: Any, y: Matrix) -> float:
     return float(np.mean((np.asarray(prediction, np.float64) - y) ** 2))
 
 
-def normal_width(data: Dataset, seed: int, profile: str, *, kappa: float, input_factor: float, shares: Sequence[float]) -> QuakeElimination:
+def normal_width(
+    data: Dataset, seed: int, profile: str, *, kappa: float, input_factor: float, shares: Sequence[float]
+) -> QuakeElimination:
     """Elimination from the teacher of printed widths.
 
     Args:
@@ -160,17 +207,32 @@ def normal_width(data: Dataset, seed: int, profile: str, *, kappa: float, input_
     rows = feature_rows(found, input_factor)
     mean = data.y_train.astype(np.float64).mean(axis=0)
     out = QuakeElimination(
-        len(rows.G), found.n_states, len(u), constant=mse(mean, y_test), variance=float(y_test.astype(np.float64).var(axis=0).mean()),
-        teacher=mse(predict(network, u_test), y_test), implicit=other, train_teacher=mse(predict(network, u), data.y_train), seconds=seconds + more,
-    )  # fmt: skip
+        len(rows.G),
+        found.n_states,
+        len(u),
+        constant=mse(mean, y_test),
+        variance=float(y_test.astype(np.float64).var(axis=0).mean()),
+        teacher=mse(predict(network, u_test), y_test),
+        implicit=other,
+        train_teacher=mse(predict(network, u), data.y_train),
+        seconds=seconds + more,
+    )
     whole = eliminate(rows.G, rows.C, rows.zz, kappa=kappa, n_remove=out.features)
     count_certified(out, whole.screening)
 
     def scores(model: Any) -> dict[str, float]:
-        own, head = predict(model, torch.as_tensor(u_test).to(dtype_of(model))).numpy(), refit_head(model, u, found.Y, u_test)
+        own, head = (
+            predict(model, torch.as_tensor(u_test).to(dtype_of(model))).numpy(),
+            refit_head(model, u, found.Y, u_test),
+        )
         degrees = 90.0 * np.abs(own - y_test).mean(axis=0)
-        return {"mse": mse(own, y_test), "head": mse(head, y_test), "longitude_deg": float(degrees[0]), "latitude_deg": float(degrees[1]),
-                "well_posed": float(model.certificate().kind != "none")}
+        return {
+            "mse": mse(own, y_test),
+            "head": mse(head, y_test),
+            "longitude_deg": float(degrees[0]),
+            "latitude_deg": float(degrees[1]),
+            "well_posed": float(model.certificate().kind != "none"),
+        }
 
     first: dict[str, list[float]] = {}
     for order in ORDERS:
@@ -186,7 +248,8 @@ def normal_width(data: Dataset, seed: int, profile: str, *, kappa: float, input_
 
 
 def count_certified(out: QuakeElimination | SampledRows, screening: Screening) -> None:
-    """Write into `out` the share of columns that a pass certified in all rows, the median in one, and certified ones in use."""
+    """Write into `out` the share of columns that a pass certified in all rows, the median in one, and certified ones in
+    use."""
     live = screening.status == "certified"
     out.slack = 100 * float(np.mean(screening.status == "slack"))
     out.certified = 100 * float(screening.removable.mean())
@@ -202,7 +265,8 @@ class SampledRows:
         features, parameters: of the teacher; n_rows of its rows are solved.
         certified, slack, per_row, wrong: as in `QuakeElimination`, over the sampled rows.
         residual: order -> median over rows of ||Mw - z||^2 / ||z||^2 at each share removed.
-        seconds_a_row: of the screening pass, at the network's own rows where the ball holds them, else at rows solved for.
+        seconds_a_row: of the screening pass, at the network's own rows where the ball holds them, else at rows solved
+            for.
     """
 
     features: int
@@ -219,7 +283,8 @@ class SampledRows:
 
 
 def sampled(found: States, input_factor: float, n_rows: int, seed: int) -> tuple[BallRows, Float[np.ndarray, "r d"]]:
-    """The problem of `n_rows` rows drawn at random, over all features, and the network's own rows, which solve it where they lie inside the ball."""
+    """The problem of `n_rows` rows drawn at random, over all features, and the network's own rows, which solve it where
+    they lie inside the ball."""
     rows = feature_rows(found, input_factor)
     drawn = np.sort(stream(seed, "sampled rows").choice(len(rows.C), min(n_rows, len(rows.C)), replace=False))
     network, unit = teacher_matrices(found), rows.units[drawn, None]
@@ -227,17 +292,23 @@ def sampled(found: States, input_factor: float, n_rows: int, seed: int) -> tuple
     return BallRows(rows.G, np.ascontiguousarray(rows.C[drawn]), rows.zz[drawn], found, rows.units, rows.reduced), own
 
 
-def wide(data: Dataset, seed: int, profile: str, *, kappa: float, input_factor: float, shares: Sequence[float]) -> SampledRows:
+def wide(
+    data: Dataset, seed: int, profile: str, *, kappa: float, input_factor: float, shares: Sequence[float]
+) -> SampledRows:
     """The same for a wider teacher, on sampled rows; arguments as `normal_width`."""
     chosen = settings(profile)
-    network, trained = teacher(data, seed, epochs=chosen["wide_epochs"], widths=chosen["widths"], factor=chosen["factor"])
+    network, trained = teacher(
+        data, seed, epochs=chosen["wide_epochs"], widths=chosen["widths"], factor=chosen["factor"]
+    )
     rows, own = sampled(states(network, data.u_train), input_factor, chosen["n_rows"], seed)
     d = len(rows.G)
     # A row over thousands of features takes minutes, and seconds where few are left.
     shown = [0.0, *(100 * s for s in shares if s >= chosen["least_share"])]
     out = SampledRows(d, count_parameters(network), len(rows.C), shown, seconds=trained)
     clock = time.process_time()
-    whole = eliminate(rows.G, rows.C, rows.zz, kappa=kappa, n_remove=d, A=own if np.abs(own).sum(axis=1).max() <= kappa else None)
+    whole = eliminate(
+        rows.G, rows.C, rows.zz, kappa=kappa, n_remove=d, A=own if np.abs(own).sum(axis=1).max() <= kappa else None
+    )
     out.seconds_a_row = (time.process_time() - clock) / len(rows.C)
     count_certified(out, whole.screening)
     first = relative_residuals(rows.G, rows.C, rows.zz, whole.screening.A)
@@ -258,7 +329,9 @@ def relative_residuals(G: np.ndarray, C: np.ndarray, zz: np.ndarray, A: np.ndarr
     return float(np.median(np.maximum(square, 0.0) / zz))
 
 
-def record_quake(results: Results, each: Sequence[QuakeElimination], sampled_rows: Sequence[SampledRows], epicentres: int) -> None:
+def record_quake(
+    results: Results, each: Sequence[QuakeElimination], sampled_rows: Sequence[SampledRows], epicentres: int
+) -> None:
     """Record what the earthquake half measured, a value a seed; curves under quake/ORDER."""
     first = each[0]
     results.record("quake_features", first.features)
@@ -272,20 +345,34 @@ def record_quake(results: Results, each: Sequence[QuakeElimination], sampled_row
         results.record(f"quake_{key}", [getattr(e, key) for e in each], "%")
     results.record("quake_wrong", sum(e.wrong for e in each) + sum(r.wrong for r in sampled_rows))
     results.record("quake_failed_rows", sum(e.failed for e in each))
-    results.record("quake_training_cpu_seconds", sum(e.seconds for e in each) + sum(r.seconds for r in sampled_rows), "s")
+    results.record(
+        "quake_training_cpu_seconds", sum(e.seconds for e in each) + sum(r.seconds for r in sampled_rows), "s"
+    )
     for order in ORDERS:
         results.record_curve(f"quake/{order}", [e.curves[order] for e in each])
         results.record_curve(f"quake_rows/{order}", [r.residual[order] for r in sampled_rows])
         for at, share in enumerate(first.curves[order]["share"]):
             for key in ("mse", "head", "longitude_deg", "latitude_deg"):
-                results.record(f"quake_rise_{key}_{order}_{share:g}", [e.curves[order][key][at] - e.curves[order][key][0] for e in each],
-                               "°" if key.endswith("deg") else "")
-            results.record(f"quake_lost_{order}_{share:g}", [
-                100 * (e.curves[order]["mse"][at] - e.curves[order]["mse"][0]) / (e.variance - e.curves[order]["mse"][0]) for e in each
-            ], "%")  # fmt: skip
+                results.record(
+                    f"quake_rise_{key}_{order}_{share:g}",
+                    [e.curves[order][key][at] - e.curves[order][key][0] for e in each],
+                    "°" if key.endswith("deg") else "",
+                )
+            results.record(
+                f"quake_lost_{order}_{share:g}",
+                [
+                    100
+                    * (e.curves[order]["mse"][at] - e.curves[order]["mse"][0])
+                    / (e.variance - e.curves[order]["mse"][0])
+                    for e in each
+                ],
+                "%",
+            )
     results.record("quake_mse_without_removal", [e.curves[ORDERS[0]]["mse"][0] for e in each])
     results.record("quake_well_posed_without_removal", all(e.curves[ORDERS[0]]["well_posed"][0] > 0 for e in each))
-    results.record("quake_not_well_posed", sum(w == 0 for e in each for c in e.curves.values() for w in c["well_posed"]))
+    results.record(
+        "quake_not_well_posed", sum(w == 0 for e in each for c in e.curves.values() for w in c["well_posed"])
+    )
     results.record("quake_rows_features", sampled_rows[0].features)
     results.record("quake_rows_slack", [r.slack for r in sampled_rows], "%")
     results.record("quake_rows_certified", [r.certified for r in sampled_rows], "%")
@@ -298,11 +385,18 @@ def baseline_table(each: Sequence[QuakeElimination]):
 
     loss = published_value("ms-elim-quake-baselines")
     rows = {
-        "training mean": ("", "constant"), "best constant: the variance of the labels": ("", "variance"),
-        "residual MLP": (f"{loss['EikoNet']:g}", "teacher"), "the same on its training events": ("", "train_teacher"),
+        "training mean": ("", "constant"),
+        "best constant: the variance of the labels": ("", "variance"),
+        "residual MLP": (f"{loss['EikoNet']:g}", "teacher"),
+        "the same on its training events": ("", "train_teacher"),
         "implicit model": (f"{loss['implicit']:g}", "implicit"),
-    }  # fmt: skip
-    return pd.DataFrame({row: {"published": text, "test MSE": summary([getattr(e, key) for e in each])} for row, (text, key) in rows.items()}).T
+    }
+    return pd.DataFrame(
+        {
+            row: {"published": text, "test MSE": summary([getattr(e, key) for e in each])}
+            for row, (text, key) in rows.items()
+        }
+    ).T
 
 
 def removal_table(each: Sequence[QuakeElimination]):
@@ -310,21 +404,33 @@ def removal_table(each: Sequence[QuakeElimination]):
     import pandas as pd
 
     shares = each[0].curves[ORDERS[0]]["share"]
-    return pd.DataFrame({
-        order: {f"{share:g} %": f"{summary([e.curves[order]['mse'][k] for e in each])}; {summary([e.curves[order]['head'][k] for e in each])}"
-                for k, share in enumerate(shares)}
-        for order in ORDERS
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            order: {
+                f"{share:g} %": (
+                    f"{summary([e.curves[order]['mse'][k] for e in each])};"
+                    f" {summary([e.curves[order]['head'][k] for e in each])}"
+                )
+                for k, share in enumerate(shares)
+            }
+            for order in ORDERS
+        }
+    )
 
 
 def rows_table(sampled_rows: Sequence[SampledRows]):
     """Residual of sampled rows of the wide teacher, relative to the size of their targets, at each share removed."""
     import pandas as pd
 
-    return pd.DataFrame({
-        order: {f"{share:g} %": summary([r.residual[order][k] for r in sampled_rows], 2) for k, share in enumerate(sampled_rows[0].share)}
-        for order in ORDERS
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            order: {
+                f"{share:g} %": summary([r.residual[order][k] for r in sampled_rows], 2)
+                for k, share in enumerate(sampled_rows[0].share)
+            }
+            for order in ORDERS
+        }
+    )
 
 
 def removal_figure(content: Mapping[str, Any]):
@@ -336,9 +442,23 @@ def removal_figure(content: Mapping[str, Any]):
         each = content["curves"][f"quake/{order}"]
         y = np.array([[float(v) for v in curve["mse"]] for curve in each])
         middle = np.median(y, axis=0)
-        axes.errorbar(each[0]["share"], middle, yerr=[middle - y.min(axis=0), y.max(axis=0) - middle], marker=marker, linestyle=line, capsize=2, label=order)
+        axes.errorbar(
+            each[0]["share"],
+            middle,
+            yerr=[middle - y.min(axis=0), y.max(axis=0) - middle],
+            marker=marker,
+            linestyle=line,
+            capsize=2,
+            label=order,
+        )
     for key, label, line in (("variance", "best constant", "-."), ("teacher", "residual MLP", "-")):
-        axes.axhline(np.median([float(v) for v in content["values"][f"quake_{key}"]]), color="0.4", linewidth=0.9, linestyle=line, label=label)
+        axes.axhline(
+            np.median([float(v) for v in content["values"][f"quake_{key}"]]),
+            color="0.4",
+            linewidth=0.9,
+            linestyle=line,
+            label=label,
+        )
     axes.set(xlabel="features removed (%)", ylabel="test MSE, scaled labels", yscale="log")
     axes.set_title(f"45 stations ({described(content)})", fontsize="medium")
     legend_below(axes)

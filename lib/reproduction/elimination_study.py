@@ -1,4 +1,5 @@
-"""Elimination of features from the rows of a sparse implicit model: what is proved, what is heuristic, and what it costs.
+"""Elimination of features from the rows of a sparse implicit model: what is proved, what is heuristic, and what it
+costs.
 
 The features are the columns of M = [X, U]: states and inputs, all in the ball of a row; the bias is free and stays.
 """
@@ -35,8 +36,8 @@ def feature_rows(found: States, input_factor: float) -> BallRows:
 def certificate_counts(rows: BallRows, kappa: float, n_states: int) -> dict[str, Any]:
     """One screening pass: zeros certified per row, columns certified in all rows, and a second pass on what is left.
 
-    "wrong" counts certified coefficients that the solution of a row uses; "second_pass" the columns that go on the reduced problem;
-    "value_change" is the largest relative change of a row's optimum after the certified columns went.
+    "wrong" counts certified coefficients that the solution of a row uses; "second_pass" the columns that go on the
+    reduced problem; "value_change" is the largest relative change of a row's optimum after the certified columns went.
     """
     clock = time.perf_counter()
     first = eliminate(rows.G, rows.C, rows.zz, kappa=kappa)
@@ -46,15 +47,24 @@ def certificate_counts(rows: BallRows, kappa: float, n_states: int) -> dict[str,
     reduced_G, reduced_C = first.reduce(rows.G, rows.C)
     second = eliminate(reduced_G, reduced_C, rows.zz, kappa=kappa)
     _, after = retrain(rows.G, rows.C, rows.zz, first, kappa=kappa)
-    values = [0.5 * (rows.zz - 2 * np.einsum("ij,ij->i", a, rows.C) + np.einsum("ij,ij->i", a @ rows.G, a)) for a in (A, after)]
+    values = [
+        0.5 * (rows.zz - 2 * np.einsum("ij,ij->i", a, rows.C) + np.einsum("ij,ij->i", a @ rows.G, a))
+        for a in (A, after)
+    ]
     live = found.status == "certified"
     return {
-        "elimination": first, "per_row": found.certified[live].sum(axis=1).tolist(), "slack": int((found.status == "slack").sum()),
-        "states_out": int(found.removable[:n_states].sum()), "inputs_out": int(found.removable[n_states:].sum()),
-        "wrong": int((found.certified & (np.abs(A) > 1e-12)).sum()), "zeros": int((A[live] == 0).sum()),
-        "certified": int(found.certified[live].sum()), "second_pass": second.n_certifiable, "seconds": seconds,
+        "elimination": first,
+        "per_row": found.certified[live].sum(axis=1).tolist(),
+        "slack": int((found.status == "slack").sum()),
+        "states_out": int(found.removable[:n_states].sum()),
+        "inputs_out": int(found.removable[n_states:].sum()),
+        "wrong": int((found.certified & (np.abs(A) > 1e-12)).sum()),
+        "zeros": int((A[live] == 0).sum()),
+        "certified": int(found.certified[live].sum()),
+        "second_pass": second.n_certifiable,
+        "seconds": seconds,
         "value_change": float(np.max(np.abs(values[1] - values[0]) / (0.5 * rows.zz))),
-    }  # fmt: skip
+    }
 
 
 def removal_order(name: str, elimination: Elimination, seed: int) -> Int[np.ndarray, " d"]:
@@ -72,9 +82,15 @@ def removal_order(name: str, elimination: Elimination, seed: int) -> Int[np.ndar
 
 
 def removal_curve(
-    rows: BallRows, order: Int[np.ndarray, " d"], shares: Sequence[float], *, kappa: float, scores: Callable[[Any], dict[str, float]]
+    rows: BallRows,
+    order: Int[np.ndarray, " d"],
+    shares: Sequence[float],
+    *,
+    kappa: float,
+    scores: Callable[[Any], dict[str, float]],
 ) -> dict[str, list[float]]:
-    """Scores of the model refitted without a share of the features, the states among those kept, and the seconds of its rows.
+    """Scores of the model refitted without a share of the features, the states among those kept, and the seconds of its
+    rows.
 
     Args:
         rows: over all features.
@@ -87,7 +103,13 @@ def removal_curve(
         number = int(round(share * d))
         kept = np.setdiff1d(np.arange(d), order[:number])
         clock = time.perf_counter()
-        solved = solve_rows(np.ascontiguousarray(rows.G[np.ix_(kept, kept)]), np.ascontiguousarray(rows.C[:, kept]), rows.zz, kappa=kappa, rtol=1e-4)
+        solved = solve_rows(
+            np.ascontiguousarray(rows.G[np.ix_(kept, kept)]),
+            np.ascontiguousarray(rows.C[:, kept]),
+            rows.zz,
+            kappa=kappa,
+            rtol=1e-4,
+        )
         out["seconds"].append(time.perf_counter() - clock)
         A = np.zeros(rows.C.shape)
         A[:, kept] = solved.A
@@ -100,11 +122,18 @@ def removal_curve(
 
 
 def conic_rows(
-    M: Float[np.ndarray, "m d"], Z: Float[np.ndarray, "m r"], *, kappa: float, ridges: Sequence[float], thresholds: Sequence[float]
+    M: Float[np.ndarray, "m d"],
+    Z: Float[np.ndarray, "m r"],
+    *,
+    kappa: float,
+    ridges: Sequence[float],
+    thresholds: Sequence[float],
 ) -> list[dict[str, Any]]:
-    """The published dual on a few rows by a conic solver: its value beside the primal's, and what its thresholded rule removes.
+    """The published dual on a few rows by a conic solver: its value beside the primal's, and what its thresholded rule
+    removes.
 
-    "wrong" counts, at each threshold, features that the rule removes and the exact solution uses; "missed" zeros that it keeps.
+    "wrong" counts, at each threshold, features that the rule removes and the exact solution uses; "missed" zeros that
+    it keeps.
     """
     out, G = [], M.T @ M
     for ridge in ridges:
@@ -119,9 +148,15 @@ def conic_rows(
             conic = time.perf_counter() - clock
             primal = 0.5 * float(((M @ a - z) ** 2).sum()) + 0.5 * ridge * float(a @ a)
             used = np.abs(a) > 1e-12
-            out.append({
-                "ridge": ridge, "difference": abs(dual.value - primal) / (0.5 * float(zz[0])), "conic_s": conic, "sphere_s": sphere,
-                "wrong": [int((dual.eliminated(t) & used).sum()) for t in thresholds],
-                "missed": [int((~dual.eliminated(t) & ~used).sum()) for t in thresholds], "used": int(used.sum()),
-            })  # fmt: skip
+            out.append(
+                {
+                    "ridge": ridge,
+                    "difference": abs(dual.value - primal) / (0.5 * float(zz[0])),
+                    "conic_s": conic,
+                    "sphere_s": sphere,
+                    "wrong": [int((dual.eliminated(t) & used).sum()) for t in thresholds],
+                    "missed": [int((~dual.eliminated(t) & ~used).sum()) for t in thresholds],
+                    "used": int(used.sum()),
+                }
+            )
     return out

@@ -91,7 +91,11 @@ def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:
     if committed.is_file():
         # The page shows the committed full run beside its own, so a new one reruns the page.
         content = content_key(modules=[], parameters={}, data={}, source=content + committed.read_text("utf-8"))
-    return {"content_key": content, "code_key": code_key_of(name, parameters), "data_key": json.dumps(data, sort_keys=True)}
+    return {
+        "content_key": content,
+        "code_key": code_key_of(name, parameters),
+        "data_key": json.dumps(data, sort_keys=True),
+    }
 
 
 def code_key_of(name: str, parameters: dict[str, Any]) -> str:
@@ -145,7 +149,11 @@ def provenance(keys: dict[str, str], seconds: float, cpu_seconds: float) -> dict
         "code_key": keys["code_key"],
         "data_key": json.loads(keys["data_key"]),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONS},
-        "hardware": {"machine": platform.machine(), "cpu": cpu_name(), "threads": int(os.environ.get("OMP_NUM_THREADS", "0"))},
+        "hardware": {
+            "machine": platform.machine(),
+            "cpu": cpu_name(),
+            "threads": int(os.environ.get("OMP_NUM_THREADS", "0")),
+        },
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
         "date": datetime.date.today().isoformat(),
@@ -186,8 +194,13 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     start = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     papermill.execute_notebook(
-        str(NOTEBOOKS / f"{name}.ipynb"), str(running), parameters={"profile": profile, **(given or {})},
-        kernel_name="python3", progress_bar=False, log_output=False, cwd=str(NOTEBOOKS),
+        str(NOTEBOOKS / f"{name}.ipynb"),
+        str(running),
+        parameters={"profile": profile, **(given or {})},
+        kernel_name="python3",
+        progress_bar=False,
+        log_output=False,
+        cwd=str(NOTEBOOKS),
         # Its start-up notice about local transport is no news for a reader of the build.
         extra_arguments=["--log-level=ERROR"],
     )
@@ -203,8 +216,13 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
         if "injected-parameters" in cell["metadata"].get("tags", []):
             cell["metadata"]["tags"].append("remove-input")  # the guard's output lists the effective values
     notebook["metadata"][METADATA] = {**keys, "profile": profile, "seconds": round(seconds, 1)}
-    content = {**published(notebook), "notebook": name, "profile": profile, "parameters": parameters,
-               "provenance": provenance(keys, seconds, cpu_seconds)}
+    content = {
+        **published(notebook),
+        "notebook": name,
+        "profile": profile,
+        "parameters": parameters,
+        "provenance": provenance(keys, seconds, cpu_seconds),
+    }
     running.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
     if target is None:
         save(EXECUTED / f"{name}.json", content)
@@ -236,8 +254,11 @@ def main(arguments: list[str] | None = None) -> int:
         execute(options.name, options.profile, dict(options.p), options.to)
     except papermill.PapermillExecutionError as error:
         text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback or []))
-        print(f"\nFAILED notebooks/{options.name}.ipynb, code cell [{error.exec_count}]:\n{error.source}\n\n{text}\n"
-              f"{error.ename}: {error.evalue}", file=sys.stderr)
+        print(
+            f"\nFAILED notebooks/{options.name}.ipynb, code cell [{error.exec_count}]:\n{error.source}\n\n{text}\n"
+            f"{error.ename}: {error.evalue}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -1,8 +1,8 @@
 """Fast gradient sign attack in the protocol of the SIM paper: half of the pixels, one draw a batch.
 
-u~ = u + eps m * sgn(grad_u loss(f(u), y)), where the mask m has a share of ones, drawn once a batch. The paper writes the
-gradient of the network's output, which has ten components, and counts y = sgn f(u): the loss and the largest output are
-meant.
+u~ = u + eps m * sgn(grad_u loss(f(u), y)), where the mask m has a share of ones, drawn once a batch. The paper writes
+the gradient of the network's output, which has ten components, and counts y = sgn f(u): the loss and the largest output
+are meant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH_SIZE = 64
 def fgsm_accuracy(
     model: nn.Module,
     u: Float[np.ndarray | Tensor, "N p"],
-    y: Int[np.ndarray | Tensor, "N"],
+    y: Int[np.ndarray | Tensor, N],
     *,
     epsilon: float,
     share: float = 0.5,
@@ -35,7 +35,8 @@ def fgsm_accuracy(
     """Share of samples whose largest output is still the label's after the attack.
 
     Args:
-        model: the model under attack, u -> logits: a torch network or an implicit model; evaluation mode, restored after.
+        model: the model under attack, u -> logits: a torch network or an implicit model; evaluation mode, restored
+            after.
         u, y: samples and labels.
         epsilon: size of the step in every attacked coordinate.
         share: of the coordinates that are attacked, drawn anew for each batch; 1 attacks all.
@@ -46,8 +47,8 @@ def fgsm_accuracy(
         batch_size: samples that share a mask.
 
     Raises:
-        ValueError: sizes that do not match, no sample, a negative epsilon, a share outside [0, 1], an unknown direction, or
-            a gradient that is not finite (names the sample).
+        ValueError: sizes that do not match, no sample, a negative epsilon, a share outside [0, 1], an unknown
+            direction, or a gradient that is not finite (names the sample).
 
     Source: SIM paper, section 4.2; Goodfellow, Shlens and Szegedy (2015).
     """
@@ -63,7 +64,7 @@ def fgsm_accuracy(
 def attacked_batches(
     model: nn.Module,
     u: Float[np.ndarray | Tensor, "N p"],
-    y: Int[np.ndarray | Tensor, "N"],
+    y: Int[np.ndarray | Tensor, N],
     *,
     epsilon: float,
     share: float = 0.5,
@@ -100,7 +101,9 @@ def attacked_batches(
         yield attacked, labels
 
 
-def loss_gradient(model: nn.Module, u: Float[Tensor, "N p"], y: Int[Tensor, "N"], *, first: int = 0) -> Float[Tensor, "N p"]:
+def loss_gradient(
+    model: nn.Module, u: Float[Tensor, "N p"], y: Int[Tensor, N], *, first: int = 0
+) -> Float[Tensor, "N p"]:
     """Gradient of each sample's cross-entropy with respect to its input, in evaluation mode.
 
     Args:

@@ -37,9 +37,17 @@ def identity_figure(content: Mapping[str, Any]):
 
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 9.6), sharex=True, gridspec_kw={"hspace": 0.55})
     half_widths = [5 + float(shift) for shift in content["values"]["shifts"]]
-    for axes, names, title in zip(panels, (IDENTITY_PAPER, IDENTITY_CONTROLS), ("the papers' models", "controls"), strict=True):
-        spread_curves(axes, half_widths, select(content["curves"], names), xlabel="half-width of the test range U(-w, w)",
-                      ylabel="test MSE", xscale="log")
+    for axes, names, title in zip(
+        panels, (IDENTITY_PAPER, IDENTITY_CONTROLS), ("the papers' models", "controls"), strict=True
+    ):
+        spread_curves(
+            axes,
+            half_widths,
+            select(content["curves"], names),
+            xlabel="half-width of the test range U(-w, w)",
+            ylabel="test MSE",
+            xscale="log",
+        )
         axes.set_title(f"{title} ({described(content)})", fontsize="medium")
         axes.tick_params(labelbottom=True)
         axes.axvline(5, color="0.4", linewidth=1, linestyle=":")
@@ -60,7 +68,14 @@ def arithmetic_figure(content: Mapping[str, Any], group: str):
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 9.2), sharex=True, sharey=True, gridspec_kw={"hspace": 0.36})
     for axes, operation in zip(panels, ("addition", "subtraction"), strict=True):
         curves = {name: content["curves"][f"{operation}/{name}"] for name in names}
-        spread_curves(axes, content["values"]["t"], curves, xlabel="t: test inputs are U(-t/2, t/2)", ylabel="test MSE", xscale="log")
+        spread_curves(
+            axes,
+            content["values"]["t"],
+            curves,
+            xlabel="t: test inputs are U(-t/2, t/2)",
+            ylabel="test MSE",
+            xscale="log",
+        )
         axes.set_title(f"{operation} ({described(content)})", fontsize="medium")
         axes.tick_params(labelbottom=True)
     low, high = panels[0].get_ylim()
@@ -70,8 +85,14 @@ def arithmetic_figure(content: Mapping[str, Any], group: str):
     return figure
 
 
-def curves_figure(content: Mapping[str, Any], patterns: Sequence[str], titles: Sequence[str], *, ylabel: str,
-                  rename: Mapping[str, str] | None = None):
+def curves_figure(
+    content: Mapping[str, Any],
+    patterns: Sequence[str],
+    titles: Sequence[str],
+    *,
+    ylabel: str,
+    rename: Mapping[str, str] | None = None,
+):
     """Curves against the training epoch, one panel a pattern.
 
     Args:
@@ -84,8 +105,9 @@ def curves_figure(content: Mapping[str, Any], patterns: Sequence[str], titles: S
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
-    figure, panels = plt.subplots(len(patterns), 1, figsize=(6.2, 4.6 * len(patterns)), sharex=True, squeeze=False,
-                                  gridspec_kw={"hspace": 0.36})
+    figure, panels = plt.subplots(
+        len(patterns), 1, figsize=(6.2, 4.6 * len(patterns)), sharex=True, squeeze=False, gridspec_kw={"hspace": 0.36}
+    )
     for axes, pattern, title in zip(panels[:, 0], patterns, titles, strict=True):
         before, after = pattern.split("{}")
         for key, rows in content["curves"].items():
@@ -94,7 +116,13 @@ def curves_figure(content: Mapping[str, Any], patterns: Sequence[str], titles: S
                 # A diverged run stops early: shorter rows are filled up as not finite.
                 longest = max(len(row) for row in rows)
                 padded = [[float(v) for v in row] + [float("nan")] * (longest - len(row)) for row in rows]
-                spread_curves(axes, list(range(1, longest + 1)), {(rename or {}).get(name, name): padded}, xlabel="epoch", ylabel=ylabel)
+                spread_curves(
+                    axes,
+                    list(range(1, longest + 1)),
+                    {(rename or {}).get(name, name): padded},
+                    xlabel="epoch",
+                    ylabel=ylabel,
+                )
         axes.set_title(f"{title} ({described(content)})", fontsize="medium")
         axes.tick_params(labelbottom=True)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -127,8 +155,14 @@ def readme_figure(content: Mapping[str, Any]):
     figure, axes = plt.subplots(figsize=(7.6, 4.2))
     half_widths = [5 + float(shift) for shift in content["values"]["shifts"]]
     names = ("transformer", "mlp", "implicit", "mlp_bias_free", "linear")
-    spread_curves(axes, half_widths, select(content["curves"], names), xlabel="half-width of the test range (training: 5)",
-                  ylabel="test MSE", xscale="log")
+    spread_curves(
+        axes,
+        half_widths,
+        select(content["curves"], names),
+        xlabel="half-width of the test range (training: 5)",
+        ylabel="test MSE",
+        xscale="log",
+    )
     axes.set_title("identity task: claim and controls", fontsize="medium")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0)
     return figure

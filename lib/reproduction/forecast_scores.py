@@ -1,12 +1,15 @@
 """How good a forecast of a variance is: several scores, since each alone can be gamed.
 
-MAPE, in units of 1, is 1 for the forecast 0 and cannot exceed 1 by forecasting too little, so a model that is stuck at a low level scores
-well where the truth is high. RMSE sees the largest windows only; log-R^2 and QLIKE weigh all levels alike.
+MAPE, in units of 1, is 1 for the forecast 0 and cannot exceed 1 by forecasting too little, so a model that is stuck at
+a low level scores well where the truth is high. RMSE sees the largest windows only; log-R^2 and QLIKE weigh all levels
+alike.
 
-    MAPE = mean |f - v| / v     QLIKE = mean (v / f - ln(v / f) - 1)     log-R^2 = 1 - sum (ln f - ln v)^2 / sum (ln v - mean ln v)^2
+    MAPE = mean |f - v| / v     QLIKE = mean (v / f - ln(v / f) - 1)     log-R^2 = 1 - sum (ln f - ln v)^2 / sum (ln v -
+    mean ln v)^2
 
-Windows without movement (v below 1e-9 dollar^2) have no relative error and are left out of these three and of the median; they count
-in RMSE and in the means. A forecast at or below 0 has no logarithm: it is taken as 1e-9 in QLIKE and log-R^2, and its share is a score.
+Windows without movement (v below 1e-9 dollar^2) have no relative error and are left out of these three and of the
+median; they count in RMSE and in the means. A forecast at or below 0 has no logarithm: it is taken as 1e-9 in QLIKE and
+log-R^2, and its share is a score.
 
 Source: Patton (2011), Volatility forecast comparison using imperfect volatility proxies (QLIKE).
 """
@@ -24,9 +27,14 @@ from data_gen.volatility import ZERO_VARIANCE
 LEAST_IN_BIN = 20
 ROLLING_DAYS = 21
 SCORE_LABELS = {
-    "mape": "MAPE", "median_ape": "median APE", "rmse": "RMSE ($²)", "qlike": "QLIKE", "log_r2": "log-R²",
-    "not_positive": "share ≤ 0", "mean_ratio": "mean forecast / mean",
-}  # fmt: skip
+    "mape": "MAPE",
+    "median_ape": "median APE",
+    "rmse": "RMSE ($²)",
+    "qlike": "QLIKE",
+    "log_r2": "log-R²",
+    "not_positive": "share ≤ 0",
+    "mean_ratio": "mean forecast / mean",
+}
 
 
 def scores(forecast: Float[np.ndarray, " N"], variance: Float[np.ndarray, " N"]) -> dict[str, float]:
@@ -36,8 +44,9 @@ def scores(forecast: Float[np.ndarray, " N"], variance: Float[np.ndarray, " N"])
         forecast, variance: dollars^2.
 
     Returns:
-        "mape", "median_ape" (units of 1), "rmse" (dollars^2), "qlike", "log_r2", "not_positive" (share of forecasts at or below 0),
-        "mean_ratio" (mean forecast over mean variance). Infinite or NaN forecasts make theirs infinite or NaN.
+        "mape", "median_ape" (units of 1), "rmse" (dollars^2), "qlike", "log_r2", "not_positive" (share of forecasts at
+        or below 0), "mean_ratio" (mean forecast over mean variance). Infinite or NaN forecasts make theirs infinite or
+        NaN.
 
     Raises:
         ValueError: shapes differ, a variance is negative or not finite, or none is above `ZERO_VARIANCE`.
@@ -76,7 +85,8 @@ def calibration(
     level: Float[np.ndarray, " N"],
     edges: Sequence[float],
 ) -> list[float]:
-    """Mean forecast over mean variance in bins of a level known beforehand; NaN in bins with fewer than `LEAST_IN_BIN` samples.
+    """Mean forecast over mean variance in bins of a level known beforehand; NaN in bins with fewer than `LEAST_IN_BIN`
+    samples.
 
     Args:
         forecast, variance: dollars^2.
@@ -93,7 +103,8 @@ def calibration(
 
 
 def rolling_mean(values: Mapping[object, Float[np.ndarray, " N"]]) -> tuple[list, list[float]]:
-    """Mean over the samples of each session, then over the last `ROLLING_DAYS` sessions, in the beginning over those there are.
+    """Mean over the samples of each session, then over the last `ROLLING_DAYS` sessions, in the beginning over those
+    there are.
 
     Args:
         values: session -> its samples, in order of time.

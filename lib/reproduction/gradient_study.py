@@ -10,11 +10,19 @@ from implicit_models.model import ImplicitModel
 from reproduction.depth_study import equilibria, matrices
 from reproduction.training_cost import with_settings
 
-BACKWARDS = {"implicit": "adjoint equation", "jfb": "Jacobian-free", "phantom": "phantom, 5 damped steps", "unroll": "unrolled"}
+BACKWARDS = {
+    "implicit": "adjoint equation",
+    "jfb": "Jacobian-free",
+    "phantom": "phantom, 5 damped steps",
+    "unroll": "unrolled",
+}
 
 
-def gradient(model: ImplicitModel, u: Float[np.ndarray, "N p"], y: Float[np.ndarray, "N q"], backward: str) -> Float[np.ndarray, "n n"]:
-    """Gradient of the mean squared error with respect to A, in double precision, by one of the library's backward passes."""
+def gradient(
+    model: ImplicitModel, u: Float[np.ndarray, "N p"], y: Float[np.ndarray, "N q"], backward: str
+) -> Float[np.ndarray, "n n"]:
+    """Gradient of the mean squared error with respect to A, in double precision, by one of the library's backward
+    passes."""
     solver = "picard" if backward == "unroll" else model.settings.solver
     exact = {"tol": 1e-11, "max_iter": 5_000, "on_failure": "raise"}
     double = with_settings(model, backward=backward, solver=solver, **exact).double()
@@ -49,14 +57,20 @@ def dense_gradient(
 
 
 def finite_differences(
-    model: ImplicitModel, u: Float[np.ndarray, "N p"], y: Float[np.ndarray, "N q"], entries: list[tuple[int, int]], step: float = 1e-6
-) -> Float[np.ndarray, "k"]:
+    model: ImplicitModel,
+    u: Float[np.ndarray, "N p"],
+    y: Float[np.ndarray, "N q"],
+    entries: list[tuple[int, int]],
+    step: float = 1e-6,
+) -> Float[np.ndarray, k]:
     """Central differences of the loss in some entries of A: a check that shares no code with any backward pass."""
     found = matrices(model)
     u, y = np.asarray(u, np.float64), np.asarray(y, np.float64)
 
     def loss(A: np.ndarray) -> float:
-        moved = ImplicitModel.from_matrices(torch.as_tensor(A), torch.as_tensor(found["B"]), torch.as_tensor(found["C"]))
+        moved = ImplicitModel.from_matrices(
+            torch.as_tensor(A), torch.as_tensor(found["B"]), torch.as_tensor(found["C"])
+        )
         x = equilibria(moved, u)
         return float(((x @ found["C"].T + u @ found["D"].T - y) ** 2).mean())
 
@@ -71,4 +85,6 @@ def finite_differences(
 def agreement(found: np.ndarray, exact: np.ndarray) -> tuple[float, float]:
     """Relative error |found - exact| / |exact| in the Frobenius norm, and the cosine of the angle between the two."""
     found, exact = np.ravel(found), np.ravel(exact)
-    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact)), float(found @ exact / (np.linalg.norm(found) * np.linalg.norm(exact)))
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact)), float(
+        found @ exact / (np.linalg.norm(found) * np.linalg.norm(exact))
+    )

@@ -1,7 +1,9 @@
-"""Rows of a convolutional network with one kernel for all positions: least-squares problems in a few hundred rows for a whole network.
+"""Rows of a convolutional network with one kernel for all positions: least-squares problems in a few hundred rows for a
+whole network.
 
-Block l has r channels, each a row over d columns: the taps of the window at every channel of the block before, and the shortcut's channels. They are the
-rows of `shared_problem`; `fit_kernels` fits the blocks in order on the network's states or on the model's own.
+Block l has r channels, each a row over d columns: the taps of the window at every channel of the block before, and the
+shortcut's channels. They are the rows of `shared_problem`; `fit_kernels` fits the blocks in order on the network's
+states or on the model's own.
 
 Source: Tsai thesis (2024), section 3.3, with kernels for rows; Han et al. (2015) for magnitudes.
 """
@@ -27,8 +29,11 @@ BATCH = 100  # samples of a forward pass
 
 
 @torch.no_grad()
-def own_kernels(layers: NetworkLayers, block: int) -> tuple[dict[int, Float[np.ndarray, "r c t"]], Float[np.ndarray, " r"]]:
-    """The network's own kernels of a block, source -> (r, channels, taps) with normalisation folded in, and biases: its answers to single pixels."""
+def own_kernels(
+    layers: NetworkLayers, block: int
+) -> tuple[dict[int, Float[np.ndarray, "r c t"]], Float[np.ndarray, " r"]]:
+    """The network's own kernels of a block, source -> (r, channels, taps) with normalisation folded in, and biases: its
+    answers to single pixels."""
     b = layers.blocks[block]
     zeros = {k: torch.zeros(1, *layers.shape_of(k), dtype=layers.dtype) for k in b.sources}
     base = layers.affine(block, zeros).flatten(2)
@@ -48,7 +53,8 @@ def own_kernels(layers: NetworkLayers, block: int) -> tuple[dict[int, Float[np.n
 
 
 class KernelModel(nn.Module):
-    """A network with fitted kernels: blocks -> (source -> (r, channels, taps), bias); other blocks, and the output without a head, are the network's.
+    """A network with fitted kernels: blocks -> (source -> (r, channels, taps), bias); other blocks, and the output
+    without a head, are the network's.
 
     Windows of nine taps are 3 x 3 with a border of one, single taps are shortcuts; the stride follows from the sizes.
     """
@@ -59,7 +65,7 @@ class KernelModel(nn.Module):
 
     def set(self, block: int, kernels: Mapping[int, np.ndarray], bias: np.ndarray) -> None:
         """Give a block its kernels."""
-        cast = lambda a: torch.from_numpy(np.ascontiguousarray(a)).to(self.layers.dtype)  # noqa: E731
+        cast = lambda a: torch.from_numpy(np.ascontiguousarray(a)).to(self.layers.dtype)
         shaped = {}
         for k, kernel in kernels.items():
             side = math.isqrt(kernel.shape[2])
@@ -94,7 +100,8 @@ class KernelModel(nn.Module):
         return self.layers.affine(None, known) if self.head is None else linear(self.layers.features(known), *self.head)
 
     def counts(self) -> dict[str, int]:
-        """Non-zeros of the whole model: "numbers" that are stored, "entries" of the rows of all positions; blocks that were not fitted are the network's."""
+        """Non-zeros of the whole model: "numbers" that are stored, "entries" of the rows of all positions; blocks that
+        were not fitted are the network's."""
         numbers = entries = 0
         for block, b in enumerate(self.layers.blocks):
             if block not in self.fitted:
@@ -109,7 +116,12 @@ class KernelModel(nn.Module):
 Solver = Callable[[int, SharedProblem], Float[np.ndarray, "r d"]]
 
 
-def walk(layers: NetworkLayers, u: Float[Tensor, "m ..."], visit: Callable[[int, dict[int, Tensor], Tensor], Any], model: KernelModel | None) -> dict[int, Tensor]:
+def walk(
+    layers: NetworkLayers,
+    u: Float[Tensor, "m ..."],
+    visit: Callable[[int, dict[int, Tensor], Tensor], Any],
+    model: KernelModel | None,
+) -> dict[int, Tensor]:
     """Visit every block that reads other blocks, in order: visit(block, states that it reads, the network's z).
 
     Args: model: whose own states the blocks read, with what `visit` has given it so far; None for the network's states.
@@ -118,12 +130,16 @@ def walk(layers: NetworkLayers, u: Float[Tensor, "m ..."], visit: Callable[[int,
     teacher: dict[int, Tensor] = {INPUT: u}
     own = teacher if model is None else {INPUT: u}
     for block, b in enumerate(layers.blocks):
-        z = torch.cat([layers.affine(block, {k: teacher[k][at : at + BATCH] for k in teacher}) for at in range(0, len(u), BATCH)])
+        z = torch.cat(
+            [layers.affine(block, {k: teacher[k][at : at + BATCH] for k in teacher}) for at in range(0, len(u), BATCH)]
+        )
         if INPUT not in b.sources:
             visit(block, own, z)
         teacher[block] = layers.apply(block, z)
         if model is not None:
-            parts = [model.pre_activation(block, {k: own[k][at : at + BATCH] for k in own}) for at in range(0, len(u), BATCH)]
+            parts = [
+                model.pre_activation(block, {k: own[k][at : at + BATCH] for k in own}) for at in range(0, len(u), BATCH)
+            ]
             own[block] = layers.apply(block, torch.cat(parts))
         later = {k for later in layers.blocks[block + 1 :] for k in later.sources} | set(layers.output.reads)
         for done in [k for k in teacher if k not in later]:
@@ -133,8 +149,11 @@ def walk(layers: NetworkLayers, u: Float[Tensor, "m ..."], visit: Callable[[int,
 
 
 @torch.no_grad()
-def fit_kernels(layers: NetworkLayers, u: Float[Tensor, "m ..."], solve: Solver, *, student: bool = True) -> tuple[KernelModel, dict[int, float]]:
-    """A model of the kernels that `solve` gives, block by block, and the share of variance that each block's rows explain on the samples of the fit."""
+def fit_kernels(
+    layers: NetworkLayers, u: Float[Tensor, "m ..."], solve: Solver, *, student: bool = True
+) -> tuple[KernelModel, dict[int, float]]:
+    """A model of the kernels that `solve` gives, block by block, and the share of variance that each block's rows
+    explain on the samples of the fit."""
     model, fit = KernelModel(layers), {}
 
     def visit(block: int, known: dict[int, Tensor], z: Tensor) -> None:
@@ -151,11 +170,20 @@ def fit_kernels(layers: NetworkLayers, u: Float[Tensor, "m ..."], solve: Solver,
 def teacher_problems(layers: NetworkLayers, u: Float[Tensor, "m ..."]) -> dict[int, SharedProblem]:
     """The problem of every block on the network's states: made once for many fits."""
     found: dict[int, SharedProblem] = {}
-    walk(layers, u, lambda block, known, z: found.__setitem__(block, shared_problem(layers, block, layers.blocks[block].sources, known, z)), None)
+    walk(
+        layers,
+        u,
+        lambda block, known, z: found.__setitem__(
+            block, shared_problem(layers, block, layers.blocks[block].sources, known, z)
+        ),
+        None,
+    )
     return found
 
 
-def model_of(layers: NetworkLayers, problems: Mapping[int, SharedProblem], rows: Mapping[int, Float[np.ndarray, "r d"]]) -> KernelModel:
+def model_of(
+    layers: NetworkLayers, problems: Mapping[int, SharedProblem], rows: Mapping[int, Float[np.ndarray, "r d"]]
+) -> KernelModel:
     """The model of rows of given problems."""
     model = KernelModel(layers)
     for block, A in rows.items():
@@ -163,15 +191,18 @@ def model_of(layers: NetworkLayers, problems: Mapping[int, SharedProblem], rows:
     return model
 
 
-def restricted(problem: SharedProblem, support: Bool[np.ndarray, "r d"], ridge: float = 1e-3) -> Float[np.ndarray, "r d"]:
-    """Least squares of every row on its support; ridge relative to each column's squared norm. Columns that depend on earlier ones stay zero."""
+def restricted(
+    problem: SharedProblem, support: Bool[np.ndarray, "r d"], ridge: float = 1e-3
+) -> Float[np.ndarray, "r d"]:
+    """Least squares of every row on its support; ridge relative to each column's squared norm. Columns that depend on
+    earlier ones stay zero."""
     chosen = (support & (problem.zz > 0)[:, None]).astype(float)[:, None]
     A, explained = np.zeros(chosen.shape), np.empty(chosen.shape[:2])
     refit_all(problem.G, problem.C, chosen, ridge, A, explained)
     return A[:, 0]
 
 
-def largest(weights: Float[np.ndarray, "..."], share: float) -> Bool[np.ndarray, "..."]:
+def largest(weights: Float[np.ndarray, ...], share: float) -> Bool[np.ndarray, ...]:
     """The share of the entries that are largest in magnitude, of equals the first."""
     keep = round(share * weights.size)
     mask = np.zeros(weights.size, bool)
@@ -180,7 +211,9 @@ def largest(weights: Float[np.ndarray, "..."], share: float) -> Bool[np.ndarray,
 
 
 @torch.no_grad()
-def fitted_head(model: KernelModel, u: Float[Tensor, "m ..."], outputs: Float[Tensor, "m q"], ridge: float = 1e-3) -> tuple[Tensor, Tensor]:
+def fitted_head(
+    model: KernelModel, u: Float[Tensor, "m ..."], outputs: Float[Tensor, "m q"], ridge: float = 1e-3
+) -> tuple[Tensor, Tensor]:
     """Weight and bias of the last layer by ridge regression of the network's outputs on the model's features."""
     features = torch.cat([model.layers.features(model.states(u[at : at + BATCH])) for at in range(0, len(u), BATCH)])
     weight, bias = ridge_head(features, outputs, ridge)

@@ -1,7 +1,8 @@
 """One kernel for all positions of the ResNet-20: penalties, magnitude pruning and random supports on equal terms.
 
-Kernels count as parameters count, which is what the SIM paper's sparsity means; a whole network is 672 rows, so that the perspective penalty and the
-controls are affordable for all of it. All fits use unit deviations and leave the ball out: the model is strictly triangular without it.
+Kernels count as parameters count, which is what the SIM paper's sparsity means; a whole network is 672 rows, so that
+the perspective penalty and the controls are affordable for all of it. All fits use unit deviations and leave the ball
+out: the model is strictly triangular without it.
 
 Source: SIM paper, section 4.1, Table 1, Figures 2, 3.
 """
@@ -23,14 +24,27 @@ from implicit_models.sim.network_layers import INPUT
 from implicit_models.sim.perspective import solve_perspective_rows
 from implicit_models.sim.rows import solve_rows
 from implicit_models.sim.shared_problem import SharedProblem
-from reproduction.kernel_rows import KernelModel, fit_kernels, fitted_head, largest, model_of, own_kernels, restricted, teacher_problems, walk
+from reproduction.kernel_rows import (
+    KernelModel,
+    fit_kernels,
+    fitted_head,
+    largest,
+    model_of,
+    own_kernels,
+    restricted,
+    teacher_problems,
+    walk,
+)
 from reproduction.resnet_study import Task, accuracies, outputs, stored
 
 CONTROLS = ("magnitude", "magnitude_bias", "magnitude_refit", "random_refit")
 
 
-def _masked(kernels: Mapping[int, np.ndarray], share: float, rng: np.random.Generator | None = None) -> dict[int, np.ndarray]:
-    """Masks of a block's kernels: a share of the weights of its convolution, the largest or drawn at random; the shortcut's entries stay."""
+def _masked(
+    kernels: Mapping[int, np.ndarray], share: float, rng: np.random.Generator | None = None
+) -> dict[int, np.ndarray]:
+    """Masks of a block's kernels: a share of the weights of its convolution, the largest or drawn at random; the
+    shortcut's entries stay."""
     out = {}
     for k, kernel in kernels.items():
         order = kernel if rng is None else rng.random(kernel.shape)
@@ -41,8 +55,9 @@ def _masked(kernels: Mapping[int, np.ndarray], share: float, rng: np.random.Gene
 def control(given: Task, name: str, share: float, *, m: int, seed: int) -> dict[str, Any]:
     """A pruned network: `CONTROLS` by name, a share of each convolution's weights kept.
 
-    "magnitude": the largest weights as they are. "magnitude_bias": with biases that restore every channel's mean, layer after layer. "magnitude_refit",
-    "random_refit": the weights that are left fitted to the network's pre-activations on the pruned network's own states, and a new last layer.
+    "magnitude": the largest weights as they are. "magnitude_bias": with biases that restore every channel's mean, layer
+    after layer. "magnitude_refit", "random_refit": the weights that are left fitted to the network's pre-activations on
+    the pruned network's own states, and a new last layer.
     """
     if name not in CONTROLS:
         raise ValueError(f"control must be one of {', '.join(CONTROLS)}, got {name!r}")
@@ -53,7 +68,7 @@ def control(given: Task, name: str, share: float, *, m: int, seed: int) -> dict[
         own = {b: own_kernels(layers, b) for b, block in enumerate(layers.blocks) if INPUT not in block.sources}
         masks = {b: _masked(kernels, share, rng if name == "random_refit" else None) for b, (kernels, _) in own.items()}
         if name.endswith("refit"):
-            ones = lambda b, p: p.rows({k: mask.astype(float) for k, mask in masks[b].items()}) != 0  # noqa: E731
+            ones = lambda b, p: p.rows({k: mask.astype(float) for k, mask in masks[b].items()}) != 0
             model, _ = fit_kernels(layers, u, lambda b, p: restricted(p, ones(b, p)))
             return described(model, given, u)
         model = KernelModel(layers)
@@ -63,29 +78,49 @@ def control(given: Task, name: str, share: float, *, m: int, seed: int) -> dict[
             kept = {k: kernel * masks[block][k] for k, kernel in kernels.items()}
             model.set(block, kept, bias)
             if name == "magnitude_bias":
-                made = torch.cat([model.pre_activation(block, {k: v[at : at + 100] for k, v in known.items()}) for at in range(0, len(z), 100)])
+                made = torch.cat(
+                    [
+                        model.pre_activation(block, {k: v[at : at + 100] for k, v in known.items()})
+                        for at in range(0, len(z), 100)
+                    ]
+                )
                 model.set(block, kept, bias + (z - made).double().mean(dim=(0, 2, 3)).numpy())
 
         with torch.no_grad():
             walk(layers, u, visit, model)
         return described(model, given)
 
-    return stored(name, given, {"share": share, "m": 0 if name == "magnitude" else m, "seed": 0 if name == "magnitude" else seed}, compute, __name__)
+    return stored(
+        name,
+        given,
+        {"share": share, "m": 0 if name == "magnitude" else m, "seed": 0 if name == "magnitude" else seed},
+        compute,
+        __name__,
+    )
 
 
 @torch.no_grad()
 def described(model: KernelModel, given: Task, u: Tensor | None = None) -> dict[str, Any]:
-    """Accuracy with the network's last layer, with a new one fitted on u ("head"; the same without u), and sparsities, per cent."""
+    """Accuracy with the network's last layer, with a new one fitted on u ("head"; the same without u), and sparsities,
+    per cent."""
     layers, count = given.layers, model.counts()
-    own = {"numbers": sum(layers.kernel_weights(b) for b in range(len(layers.blocks))), "entries": sum(layers.entries(b) for b in range(len(layers.blocks)))}
+    own = {
+        "numbers": sum(layers.kernel_weights(b) for b in range(len(layers.blocks))),
+        "entries": sum(layers.entries(b) for b in range(len(layers.blocks))),
+    }
     n, p = layers.n_states, int(np.prod(layers.input_shape))
     if u is not None:
         model.head = fitted_head(model, u, outputs(given.network, u))
     accuracy, head = accuracies(model, given)
     return {
-        "accuracy": accuracy, "head": head, "kernels": 100 * (1 - count["numbers"] / own["numbers"]), "rows": 100 * (1 - count["entries"] / own["entries"]),
-        "full": 100 * (1 - count["entries"] / (n * (n + p))), "numbers": count["numbers"], "entries": count["entries"],
-    }  # fmt: skip
+        "accuracy": accuracy,
+        "head": head,
+        "kernels": 100 * (1 - count["numbers"] / own["numbers"]),
+        "rows": 100 * (1 - count["entries"] / own["entries"]),
+        "full": 100 * (1 - count["entries"] / (n * (n + p))),
+        "numbers": count["numbers"],
+        "entries": count["entries"],
+    }
 
 
 @functools.lru_cache(maxsize=2)
@@ -94,14 +129,20 @@ def problems_of(given: Task, m: int, seed: int) -> dict[int, SharedProblem]:
     return teacher_problems(given.layers, given.draw(m, seed)[0])
 
 
-def penalised_rows(problem: SharedProblem, weight: float, objective: str, knee: float = 1.0) -> tuple[Float[np.ndarray, "r d"], int]:
-    """Rows of 1/2||M a - z||^2 + n penalty, and how many have no certificate; n the problem's count, so that the weight is one of means.
+def penalised_rows(
+    problem: SharedProblem, weight: float, objective: str, knee: float = 1.0
+) -> tuple[Float[np.ndarray, "r d"], int]:
+    """Rows of 1/2||M a - z||^2 + n penalty, and how many have no certificate; n the problem's count, so that the weight
+    is one of means.
 
-    Mathematics: weight ||a||_1 ("l1"); alpha s + eta t of the perspective with 2 sqrt(alpha eta) = weight, sqrt(eta / alpha) = knee; weight ||a||^2 ("l2").
+    Mathematics: weight ||a||_1 ("l1"); alpha s + eta t of the perspective with 2 sqrt(alpha eta) = weight, sqrt(eta /
+        alpha) = knee; weight ||a||^2 ("l2").
     """
     none, beta = np.zeros(len(problem.G), bool), weight * problem.count
     if objective == "perspective":
-        found = solve_perspective_rows(problem.G, problem.C, problem.zz, kappa=np.inf, ball_mask=none, alpha=beta / (2 * knee), eta=beta * knee / 2)
+        found = solve_perspective_rows(
+            problem.G, problem.C, problem.zz, kappa=np.inf, ball_mask=none, alpha=beta / (2 * knee), eta=beta * knee / 2
+        )
     elif objective in ("l1", "l2"):
         terms = {"beta": beta} if objective == "l1" else {"ridge": 2 * beta}
         found = solve_rows(problem.G, problem.C, problem.zz, kappa=1.0, ball_mask=none, **terms)
@@ -110,11 +151,13 @@ def penalised_rows(problem: SharedProblem, weight: float, objective: str, knee: 
     return found.A, int(np.isin(found.status, ("inaccurate", "not_finite")).sum())
 
 
-def penalised(given: Task, weight: float, objective: str, *, m: int, seed: int, knee: float = 1.0, student: bool = False) -> dict[str, Any]:
+def penalised(
+    given: Task, weight: float, objective: str, *, m: int, seed: int, knee: float = 1.0, student: bool = False
+) -> dict[str, Any]:
     """`described` of the kernels under a penalty, and rows without certificate ("failed").
 
-    Fitted as the SIM paper has it, on the network's states, the solution itself; or ("student") on the model's own states, refitted on the support that
-    the penalty selects.
+    Fitted as the SIM paper has it, on the network's states, the solution itself; or ("student") on the model's own
+    states, refitted on the support that the penalty selects.
     """
 
     def compute() -> dict[str, Any]:
@@ -137,11 +180,16 @@ def penalised(given: Task, weight: float, objective: str, *, m: int, seed: int, 
     return stored("penalised", given, settings, compute, __name__)
 
 
-def ball_rows(problem: SharedProblem, scales: Sequence[np.ndarray] | None, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A block's kernels with the ball of a scale as a plain one: G, C, column factors q (d,) and radii for kappa = 1 (r,).
+def ball_rows(
+    problem: SharedProblem, scales: Sequence[np.ndarray] | None, block: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A block's kernels with the ball of a scale as a plain one: G, C, column factors q (d,) and radii for kappa = 1
+    (r,).
 
-    Mathematics: sum_j s_j |w_j| <= kappa s_i in the network's units; a_j = w_j unit_j / t_i, q_j = s_j / (s_i unit_j ref) gives
-    sum_j |q_j a_j| <= kappa / (t_i ref), ref the median of s_j / (s_i unit_j). Rows of the plain ball are q a. The deviations themselves are the scale
+    Mathematics: sum_j s_j |w_j| <= kappa s_i in the network's units; a_j = w_j unit_j / t_i, q_j = s_j / (s_i unit_j
+        ref) gives
+    sum_j |q_j a_j| <= kappa / (t_i ref), ref the median of s_j / (s_i unit_j). Rows of the plain ball are q a. The
+    deviations themselves are the scale
     for None: q = 1, radius 1.
     """
     if scales is None:
@@ -153,11 +201,14 @@ def ball_rows(problem: SharedProblem, scales: Sequence[np.ndarray] | None, block
     return np.ascontiguousarray(problem.G / q[:, None] / q), np.ascontiguousarray(problem.C / q), q, radius
 
 
-def ball(given: Task, radii: Sequence[float], *, m: int, seed: int, scale: str = "uniform") -> list[dict[str, dict[str, Any]]]:
-    """The literal method with kernels: {"l1", "refit"} for each radius, ascending, each `described`; scale "uniform" or "std".
+def ball(
+    given: Task, radii: Sequence[float], *, m: int, seed: int, scale: str = "uniform"
+) -> list[dict[str, dict[str, Any]]]:
+    """The literal method with kernels: {"l1", "refit"} for each radius, ascending, each `described`; scale "uniform" or
+    "std".
 
-    "l1" is the solution itself with the network's last layer; "refit" is least squares on its support, with a new one besides. "failed": rows without
-    certificate.
+    "l1" is the solution itself with the network's last layer; "refit" is least squares on its support, with a new one
+    besides. "failed": rows without certificate.
     """
     if scale not in ("uniform", "std"):
         raise ValueError(f"scale must be uniform or std, got {scale!r}")
@@ -169,13 +220,19 @@ def ball(given: Task, radii: Sequence[float], *, m: int, seed: int, scale: str =
         failed = [0] * len(radii)
         for block, problem in problems.items():
             G, C, q, radius = ball_rows(problem, scales, block)
-            A, _, _, reason = solve_position(G, C, problem.zz, problem.count, kappa(*radii), radius, rtol=1e-6, atol=1e-6, cap=None)
+            A, _, _, reason = solve_position(
+                G, C, problem.zz, problem.count, kappa(*radii), radius, rtol=1e-6, atol=1e-6, cap=None
+            )
             for t in range(len(radii)):
                 rows["l1"][t][block] = A[:, t] / q
                 rows["refit"][t][block] = restricted(problem, A[:, t] != 0)
                 failed[t] += int(np.isin(reason[:, t], (INACCURATE, NOT_FINITE)).sum())
         return [
-            {name: described(model_of(given.layers, problems, rows[name][t]), given, u if name == "refit" else None) | {"failed": failed[t]} for name in rows}
+            {
+                name: described(model_of(given.layers, problems, rows[name][t]), given, u if name == "refit" else None)
+                | {"failed": failed[t]}
+                for name in rows
+            }
             for t in range(len(radii))
         ]
 
@@ -183,7 +240,8 @@ def ball(given: Task, radii: Sequence[float], *, m: int, seed: int, scale: str =
 
 
 def first_and_last(given: Task, m: int, seed: int) -> float:
-    """Largest correlation max|M'z| of the first fitted block over that of the last in the uniform scale, log10: one weight for both zeroes the last.
+    """Largest correlation max|M'z| of the first fitted block over that of the last in the uniform scale, log10: one
+    weight for both zeroes the last.
 
     Mathematics: states of layer l are divided by g^l, so that M'z of a layer falls with g^-(2 l - 1).
     """

@@ -1,4 +1,5 @@
-"""Statements of the SIM paper about exact matching, scaling and counting, each reduced to numbers that can be recomputed.
+"""Statements of the SIM paper about exact matching, scaling and counting, each reduced to numbers that can be
+recomputed.
 
 Source: SIM paper, section 3 and section 3.1.
 """
@@ -19,11 +20,12 @@ from reproduction.attack_study import dense_model
 
 @torch.no_grad()
 def exact_match(found: States) -> dict[str, float]:
-    """Rows that match states and outputs exactly (l1, kappa .99, Theorem 2.4's units), run on the samples they were fitted to.
+    """Rows that match states and outputs exactly (l1, kappa .99, Theorem 2.4's units), run on the samples they were
+    fitted to.
 
     Returns:
-        "state", "output": largest error relative to the largest state, output; "agree": share of equal predictions, per cent;
-        "row_norm"; "unsolved" rows.
+        "state", "output": largest error relative to the largest state, output; "agree": share of equal predictions, per
+        cent; "row_norm"; "unsolved" rows.
     """
     fit = fit_sim(found, objective="l1", exact=True, kappa=0.99, scale="theorem", feedback="full")
     unsolved = int((fit.status != "optimal").sum())
@@ -50,12 +52,17 @@ def trivial_fit(found: States) -> dict[str, float]:
     U = np.hstack([found.U, np.ones((found.n_samples, 1))]).astype(np.float64)
     Z = np.asarray(found.Z, dtype=np.float64)
     left = np.linalg.norm(U @ np.linalg.lstsq(U, Z, rcond=None)[0] - Z, axis=0) / np.linalg.norm(Z, axis=0)
-    return {"rank": float(np.linalg.matrix_rank(U[:, :-1])), "samples": float(found.n_samples), "residual": float(left.max())}
+    return {
+        "rank": float(np.linalg.matrix_rank(U[:, :-1])),
+        "samples": float(found.n_samples),
+        "residual": float(left.max()),
+    }
 
 
 @torch.no_grad()
 def divided(network: nn.Module, gamma: float = 1.01) -> tuple[nn.Module, float]:
-    """The network with all weight matrices divided by gamma times the largest row sum, as printed (biases stay), and the divisor."""
+    """The network with all weight matrices divided by gamma times the largest row sum, as printed (biases stay), and
+    the divisor."""
     small = copy.deepcopy(network)
     weights = [p for p in small.parameters() if p.ndim >= 2]
     factor = gamma * max(float(w.abs().sum(dim=1).max()) for w in weights)
@@ -69,8 +76,9 @@ def scaling_effect(network: nn.Module, u: np.ndarray) -> dict[str, Any]:
     """What the division does to a trained network.
 
     Returns:
-        "factor"; "largest" row norm after it; "agree", "agree_bias_free": share of equal predictions, per cent, of the network
-        and of the network without its biases; "norms", "norms_before": mean state norm of each layer, first layer first.
+        "factor"; "largest" row norm after it; "agree", "agree_bias_free": share of equal predictions, per cent, of the
+        network and of the network without its biases; "norms", "norms_before": mean state norm of each layer, first
+        layer first.
     """
     bare = copy.deepcopy(network)
     for parameter in bare.parameters():
@@ -97,7 +105,8 @@ def scaling_effect(network: nn.Module, u: np.ndarray) -> dict[str, Any]:
 
 
 def random_agreement(nets: int, seed: int, samples: int = 200) -> dict[str, float]:
-    """Median share of equal predictions, per cent, over random three-layer networks after the division, without and with biases."""
+    """Median share of equal predictions, per cent, over random three-layer networks after the division, without and
+    with biases."""
     generator = torch.Generator().manual_seed(seed)
     out: dict[str, list[float]] = {"bias_free": [], "biased": []}
     for _ in range(nets):
@@ -116,14 +125,18 @@ def random_agreement(nets: int, seed: int, samples: int = 200) -> dict[str, floa
 
 
 def counts(n: int, p: int, q: int, m: int, seed: int) -> dict[str, int]:
-    """Equations and unknowns of Y~ = M U~ for random data: as printed, as they are, and the rank of the linear map M -> M U~."""
+    """Equations and unknowns of Y~ = M U~ for random data: as printed, as they are, and the rank of the linear map M ->
+    M U~."""
     data = np.random.default_rng(seed).standard_normal((n + p, m))
     U = data[n:]
     return {
-        "unknowns": (n + p) * (n + q), "printed": (n + p) * m, "equations": (n + q) * m,
+        "unknowns": (n + p) * (n + q),
+        "printed": (n + p) * m,
+        "equations": (n + q) * m,
         "rank": int(np.linalg.matrix_rank(np.kron(np.eye(n + q), data.T))),
-        "rank_UtU": int(np.linalg.matrix_rank(U.T @ U)), "rank_UUt": int(np.linalg.matrix_rank(U @ U.T)),
-    }  # fmt: skip
+        "rank_UtU": int(np.linalg.matrix_rank(U.T @ U)),
+        "rank_UUt": int(np.linalg.matrix_rank(U @ U.T)),
+    }
 
 
 def joint_difference(seed: int, *, n: int = 5, p: int = 4, q: int = 3, m: int = 30) -> float:
@@ -141,8 +154,16 @@ def joint_difference(seed: int, *, n: int = 5, p: int = 4, q: int = 3, m: int = 
     X = np.maximum(Z, 0)
     lam, beta, kappa = 0.1, 0.05, 0.6
     fit = fit_sim(
-        States.from_arrays(X, Z, U, Y), objective="l1", lambda1=lam, lambda2=lam, beta=beta, kappa=kappa, scale="none", rtol=1e-10, atol=1e-12
-    )  # fmt: skip
+        States.from_arrays(X, Z, U, Y),
+        objective="l1",
+        lambda1=lam,
+        lambda2=lam,
+        beta=beta,
+        kappa=kappa,
+        scale="none",
+        rtol=1e-10,
+        atol=1e-12,
+    )
     A, B, b, C, D, d = (cp.Variable(shape) for shape in ((n, n), (n, p), n, (q, n), (q, p), q))
     matching = cp.sum_squares(Z - X @ A.T - U @ B.T - np.ones((m, 1)) @ cp.reshape(b, (1, n), order="C"))
     matching += cp.sum_squares(Y - X @ C.T - U @ D.T - np.ones((m, 1)) @ cp.reshape(d, (1, q), order="C"))
@@ -156,6 +177,7 @@ def joint_difference(seed: int, *, n: int = 5, p: int = 4, q: int = 3, m: int = 
 
 
 def norm_ratio(seed: int, *, vectors: int = 1000, dimension: int = 784) -> float:
-    """Largest ||v||_inf / ||v||_p over random v and p in {1, 1.5, 2, 4}: at most 1 if every l_p ball lies in the l_inf ball."""
+    """Largest ||v||_inf / ||v||_p over random v and p in {1, 1.5, 2, 4}: at most 1 if every l_p ball lies in the l_inf
+    ball."""
     v = np.random.default_rng(seed).standard_normal((vectors, dimension))
     return max(float((np.abs(v).max(axis=1) / np.linalg.norm(v, ord=p, axis=1)).max()) for p in (1, 1.5, 2, 4))

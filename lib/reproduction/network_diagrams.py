@@ -10,21 +10,44 @@ import numpy as np
 COLOURS = {"map": 0, "matrix": 7, "signal": -1}
 
 
-def _box(axes, x: float, y: float, text: str, kind: str = "matrix", width: float = 1.0, height: float = 0.6) -> tuple[float, float, float, float]:
+def _box(
+    axes, x: float, y: float, text: str, kind: str = "matrix", width: float = 1.0, height: float = 0.6
+) -> tuple[float, float, float, float]:
     import seaborn
     from matplotlib.patches import FancyBboxPatch
 
     colour = seaborn.color_palette("colorblind")[COLOURS[kind]]
-    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0.02,rounding_size=0.08", facecolor=(*colour, 0.25),
-                                  edgecolor=colour, linewidth=1.3))  # fmt: skip
+    axes.add_patch(
+        FancyBboxPatch(
+            (x - width / 2, y - height / 2),
+            width,
+            height,
+            boxstyle="round,pad=0.02,rounding_size=0.08",
+            facecolor=(*colour, 0.25),
+            edgecolor=colour,
+            linewidth=1.3,
+        )
+    )
     axes.text(x, y, text, ha="center", va="center", fontsize=9)
     return x, y, width / 2, height / 2
 
 
-def _arrow(axes, start: tuple[float, float], end: tuple[float, float], text: str = "", bend: float = 0.0, above: float = 0.14) -> None:
+def _arrow(
+    axes, start: tuple[float, float], end: tuple[float, float], text: str = "", bend: float = 0.0, above: float = 0.14
+) -> None:
     from matplotlib.patches import FancyArrowPatch
 
-    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color="0.25", linewidth=1.1, connectionstyle=f"arc3,rad={bend}"))
+    axes.add_patch(
+        FancyArrowPatch(
+            start,
+            end,
+            arrowstyle="-|>",
+            mutation_scale=11,
+            color="0.25",
+            linewidth=1.1,
+            connectionstyle=f"arc3,rad={bend}",
+        )
+    )
     if text:
         axes.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + above, text, ha="center", fontsize=9)
 
@@ -40,7 +63,9 @@ def models_figure():
     """An implicit model, the cascade of two (Figure 2.2), and an implicit recurrent network (Figure 5.1)."""
     import matplotlib.pyplot as plt
 
-    figure, (one, two, three) = plt.subplots(3, 1, figsize=(6.2, 6.6), gridspec_kw={"hspace": 0.25, "height_ratios": (1, 1, 1.1)})
+    figure, (one, two, three) = plt.subplots(
+        3, 1, figsize=(6.2, 6.6), gridspec_kw={"hspace": 0.25, "height_ratios": (1, 1, 1.1)}
+    )
     _axes(one, 7.2, 2.2, "implicit model")
     _box(one, 3.2, 1.6, "φ", "map", 0.8)
     _box(one, 3.2, 0.6, "A   B\nC   D", width=1.4, height=0.9)
@@ -84,11 +109,26 @@ def networks_figure():
     _axes(one, 7.2, 1.8, "residual block")
     for x, text, kind in ((1.7, "W₁", "matrix"), (3.0, "φ₁", "map"), (4.3, "W₂", "matrix"), (6.1, "φ₂", "map")):
         _box(one, x, 0.6, text, kind, 0.7, 0.5)
-    for a, b in (((0.3, 0.6), (1.32, 0.6)), ((2.08, 0.6), (2.62, 0.6)), ((3.38, 0.6), (3.92, 0.6)), ((4.68, 0.6), (5.1, 0.6)), ((5.38, 0.6), (5.72, 0.6)), ((6.48, 0.6), (7.1, 0.6))):
+    for a, b in (
+        ((0.3, 0.6), (1.32, 0.6)),
+        ((2.08, 0.6), (2.62, 0.6)),
+        ((3.38, 0.6), (3.92, 0.6)),
+        ((4.68, 0.6), (5.1, 0.6)),
+        ((5.38, 0.6), (5.72, 0.6)),
+        ((6.48, 0.6), (7.1, 0.6)),
+    ):
         _arrow(one, a, b)
     one.text(0.4, 0.72, "u", fontsize=9)
     one.text(6.85, 0.72, "ŷ", fontsize=9)
-    one.text(5.24, 0.6, "+", ha="center", va="center", fontsize=12, bbox={"boxstyle": "circle", "facecolor": "white", "edgecolor": "0.25"})
+    one.text(
+        5.24,
+        0.6,
+        "+",
+        ha="center",
+        va="center",
+        fontsize=12,
+        bbox={"boxstyle": "circle", "facecolor": "white", "edgecolor": "0.25"},
+    )
     one.plot([0.85, 0.85, 5.24], [0.6, 1.45, 1.45], color="0.25", linewidth=1.1)
     _arrow(one, (5.24, 1.45), (5.24, 0.84))
 
@@ -112,13 +152,21 @@ def structure_figure(drawn: Mapping[str, Any], title: str):
     shown[drawn["row"], drawn["column"]] = drawn["share"]
     figure, axes = plt.subplots(figsize=(6.0, 5.6))
     n = sum(sizes) / 1000
-    image = axes.imshow(shown, cmap="viridis", norm=LogNorm(vmin=np.nanmin(shown), vmax=np.nanmax(shown)), extent=(0, n, n, 0), interpolation="nearest")
+    image = axes.imshow(
+        shown,
+        cmap="viridis",
+        norm=LogNorm(vmin=np.nanmin(shown), vmax=np.nanmax(shown)),
+        extent=(0, n, n, 0),
+        interpolation="nearest",
+    )
     ends = np.cumsum([0, *sizes]) / 1000
     for k in range(len(sizes)):
         axes.plot([ends[k], ends[k]], [0, ends[k]], color="0.75", linewidth=0.4)
         axes.plot([ends[k], n], [ends[k], ends[k]], color="0.75", linewidth=0.4)
     axes.grid(False)
-    axes.set(xlabel="state that is read, thousands (later layers first)", ylabel="state that reads, thousands", title=title)
+    axes.set(
+        xlabel="state that is read, thousands (later layers first)", ylabel="state that reads, thousands", title=title
+    )
     axes.title.set_fontsize("medium")
     figure.colorbar(image, ax=axes, shrink=0.8, label="share of entries that are not zero")
     return figure
@@ -128,4 +176,10 @@ def content_of(tiles: np.ndarray, sizes: Sequence[int]) -> dict[str, Any]:
     """What a results file keeps of the structure: the tiles that are not empty, and the sizes of the blocks."""
     row, column = np.nonzero(tiles)
     share = [float(f"{v:.3g}") for v in tiles[row, column]]
-    return {"bins": len(tiles), "row": row.tolist(), "column": column.tolist(), "share": share, "sizes": [int(s) for s in sizes]}
+    return {
+        "bins": len(tiles),
+        "row": row.tolist(),
+        "column": column.tolist(),
+        "share": share,
+        "sizes": [int(s) for s in sizes],
+    }

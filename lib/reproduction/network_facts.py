@@ -1,6 +1,8 @@
-"""What chapter 2 of the thesis says of networks as implicit models, checked on random models and networks: errors and counts.
+"""What chapter 2 of the thesis says of networks as implicit models, checked on random models and networks: errors and
+counts.
 
-Each function draws `count` cases with its seed and returns what a reader can compare with zero, or with a printed value.
+Each function draws `count` cases with its seed and returns what a reader can compare with zero, or with a printed
+value.
 
 Source: Tsai thesis (2024), sections 2.2, 2.4 and 2.5.
 """
@@ -38,7 +40,9 @@ def _weights(network: nn.Module, generator: torch.Generator) -> nn.Module:
 def _model(p: int, q: int, n: int, rng: np.random.Generator, activation: str = "relu") -> ImplicitModel:
     A = rng.normal(size=(n, n))
     A *= 0.9 / np.abs(A).sum(axis=1).max()
-    return ImplicitModel.from_matrices(A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), activation, **TIGHT)
+    return ImplicitModel.from_matrices(
+        A, rng.normal(size=(n, p)), rng.normal(size=(q, n)), rng.normal(size=(q, p)), activation, **TIGHT
+    )
 
 
 def _largest(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -56,13 +60,25 @@ def cascade_facts(count: int, seed: int) -> dict[str, float]:
         with torch.no_grad():
             output = max(output, _largest(whole(u), g(f(u))))
         (A1, B1, C1, D1), (A2, B2, C2, D2) = ([M.detach().numpy() for M in (m.A, m.B, m.C, m.D)] for m in (f, g))
-        printed = (np.block([[A2, B2 @ C1], [np.zeros((n, k)), A1]]), np.vstack([B2 @ D1, B1]), np.hstack([C2, D2 @ C1]), D2 @ D1)
-        matrices = max(matrices, *(np.abs(M.detach().numpy() - P).max() for M, P in zip((whole.A, whole.B, whole.C, whole.D), printed, strict=True)))
+        printed = (
+            np.block([[A2, B2 @ C1], [np.zeros((n, k)), A1]]),
+            np.vstack([B2 @ D1, B1]),
+            np.hstack([C2, D2 @ C1]),
+            D2 @ D1,
+        )
+        matrices = max(
+            matrices,
+            *(
+                np.abs(M.detach().numpy() - P).max()
+                for M, P in zip((whole.A, whole.B, whole.C, whole.D), printed, strict=True)
+            ),
+        )
     return {"output": output, "matrices": matrices}
 
 
 def product_facts(count: int, seed: int) -> dict[str, float]:
-    """The product of tanh and c sigmoid: largest ratio of its changes to gamma = max{c_2 gamma_1, c_1 gamma_2} in l1, over drawn pairs."""
+    """The product of tanh and c sigmoid: largest ratio of its changes to gamma = max{c_2 gamma_1, c_1 gamma_2} in l1,
+    over drawn pairs."""
     rng, largest, error = np.random.default_rng(seed), 0.0, 0.0
     for _ in range(count):
         c = float(rng.uniform(0.2, 5))
@@ -72,7 +88,10 @@ def product_facts(count: int, seed: int) -> dict[str, float]:
         gamma = max(c * 1.0, 1.0 * c / 4)
         whole = multiply(f, g, **TIGHT)
         u = rng.normal(size=(400, 2)) * 3
-        u[:200, 0], u[:200, 1] = rng.normal(size=200) * 0.01, rng.uniform(5, 9, 200)  # where the constant is nearly reached
+        u[:200, 0], u[:200, 1] = (
+            rng.normal(size=200) * 0.01,
+            rng.uniform(5, 9, 200),
+        )  # where the constant is nearly reached
         v = u + rng.normal(size=u.shape) * 10.0 ** rng.uniform(-4, 0, (400, 1))
         with torch.no_grad():
             y, z = (whole(torch.from_numpy(w))[:, 0].numpy() for w in (u, v))
@@ -82,7 +101,8 @@ def product_facts(count: int, seed: int) -> dict[str, float]:
 
 
 def bias_facts(count: int, seed: int) -> dict[str, float]:
-    """A model with biases against one whose input ends in a constant 1: columns of B more, and the largest difference."""
+    """A model with biases against one whose input ends in a constant 1: columns of B more, and the largest
+    difference."""
     rng, error, columns = np.random.default_rng(seed), 0.0, []
     for _ in range(count):
         p, q, n = rng.integers(1, 6, 3)
@@ -99,13 +119,25 @@ def bias_facts(count: int, seed: int) -> dict[str, float]:
 
 
 def dense_facts(count: int, seed: int) -> dict[str, float]:
-    """Dense networks of 1 to 4 hidden layers: entries that differ from (2.10), PF eigenvalue, differences of outputs and of states."""
+    """Dense networks of 1 to 4 hidden layers: entries that differ from (2.10), PF eigenvalue, differences of outputs
+    and of states."""
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    out = {"matrices": 0.0, "pf": 0.0, "output": 0.0, "states": 0.0, "lower_pf": 0.0, "lower_entries": 0.0, "scaled_norm": 0.0, "scaled_output": 0.0}
+    out = {
+        "matrices": 0.0,
+        "pf": 0.0,
+        "output": 0.0,
+        "states": 0.0,
+        "lower_pf": 0.0,
+        "lower_entries": 0.0,
+        "scaled_norm": 0.0,
+        "scaled_output": 0.0,
+    }
     for _ in range(count):
         widths = rng.integers(1, 7, rng.integers(3, 7)).tolist()
         layers = [nn.Linear(a, b, bias=False) for a, b in zip(widths, widths[1:])]
-        network = _weights(nn.Sequential(*(m for layer in layers[:-1] for m in (layer, nn.ReLU())), layers[-1]), generator)
+        network = _weights(
+            nn.Sequential(*(m for layer in layers[:-1] for m in (layer, nn.ReLU())), layers[-1]), generator
+        )
         model = from_network(network, widths[0], dtype=torch.float64, **TIGHT)
         W = [layer.weight.detach().numpy() for layer in layers]
         sizes = widths[1:-1][::-1]  # x = (x_L, ..., x_1)
@@ -115,7 +147,11 @@ def dense_facts(count: int, seed: int) -> dict[str, float]:
             A[starts[i] : starts[i + 1], starts[i + 1] : starts[i + 2]] = W[-2 - i]
         B[starts[-2] :], C[:, : sizes[0]] = W[0], W[-1]
         found = [M.to_dense().numpy() for M in (model.A, model.B, model.C)]
-        out["matrices"] = max(out["matrices"], *(float(np.abs(M - P).max()) for M, P in zip(found, (A, B, C), strict=True)), float(model.D is not None))
+        out["matrices"] = max(
+            out["matrices"],
+            *(float(np.abs(M - P).max()) for M, P in zip(found, (A, B, C), strict=True)),
+            float(model.D is not None),
+        )
         out["pf"] = max(out["pf"], perron_frobenius(np.abs(A)))
         u = torch.from_numpy(rng.normal(size=(8, widths[0])))
         with torch.no_grad():
@@ -138,7 +174,8 @@ def dense_facts(count: int, seed: int) -> dict[str, float]:
 
 
 def scaling_of_tanh(count: int, seed: int) -> float:
-    """Share of tanh networks whose outputs change when states and weights are rescaled as above: homogeneity is needed."""
+    """Share of tanh networks whose outputs change when states and weights are rescaled as above: homogeneity is
+    needed."""
     rng, changed = np.random.default_rng(seed), 0
     for _ in range(count):
         A = np.triu(rng.normal(size=(6, 6)), 1)
@@ -147,7 +184,9 @@ def scaling_of_tanh(count: int, seed: int) -> float:
         u = torch.from_numpy(rng.normal(size=(8, 3)))
         with torch.no_grad():
             plain = ImplicitModel.from_matrices(A, B, C, activation="tanh", **TIGHT)(u)
-            scaled = ImplicitModel.from_matrices(A * s / s[:, None], B / s[:, None], C * s, activation="tanh", **TIGHT)(u)
+            scaled = ImplicitModel.from_matrices(A * s / s[:, None], B / s[:, None], C * s, activation="tanh", **TIGHT)(
+                u
+            )
         changed += _largest(scaled, plain) > 1e-6
     return changed / count
 
@@ -186,9 +225,13 @@ def pooling_facts(count: int, seed: int) -> dict[str, Any]:
     with torch.no_grad():
         error = _largest(model(random), nn.functional.max_pool2d(random.reshape(50, 1, 4, 4), 2).flatten(1))
     return {
-        "maxima_error": float(np.abs(maxima - np.array(PRINTED_MAXIMA)).max()), "selector_error": float(np.abs(ours - printed).max()), "implicit_error": error,
-        "lipschitz": largest, "violations": violations, "blocks_left": float((phi(np.tile(np.arange(1.0, 17.0), (1, 1))).reshape(4, 4)[:, 1:] != 0).sum()),
-    }  # fmt: skip
+        "maxima_error": float(np.abs(maxima - np.array(PRINTED_MAXIMA)).max()),
+        "selector_error": float(np.abs(ours - printed).max()),
+        "implicit_error": error,
+        "lipschitz": largest,
+        "violations": violations,
+        "blocks_left": float((phi(np.tile(np.arange(1.0, 17.0), (1, 1))).reshape(4, 4)[:, 1:] != 0).sum()),
+    }
 
 
 class Residual(nn.Module):
@@ -203,15 +246,26 @@ class Residual(nn.Module):
 
 
 def residual_facts(count: int, seed: int) -> dict[str, float]:
-    """Residual blocks: largest difference of outputs, and of matrices from the printed ones (states in the order x_2, x_1)."""
+    """Residual blocks: largest difference of outputs, and of matrices from the printed ones (states in the order x_2,
+    x_1)."""
     rng, generator, output, matrices = np.random.default_rng(seed), torch.Generator().manual_seed(seed), 0.0, 0.0
     for _ in range(count):
         n = int(rng.integers(1, 7))
         block = _weights(Residual(n), generator)
         model = from_network(block, n, dtype=torch.float64)
         W1, W2 = block.first.weight.detach().numpy(), block.second.weight.detach().numpy()
-        printed = (np.block([[np.zeros((n, n)), W2], [np.zeros((n, 2 * n))]]), np.vstack([np.eye(n), W1]), np.hstack([np.eye(n), np.zeros((n, n))]))
-        matrices = max(matrices, *(float(np.abs(M.to_dense().numpy() - P).max()) for M, P in zip((model.A, model.B, model.C), printed, strict=True)))
+        printed = (
+            np.block([[np.zeros((n, n)), W2], [np.zeros((n, 2 * n))]]),
+            np.vstack([np.eye(n), W1]),
+            np.hstack([np.eye(n), np.zeros((n, n))]),
+        )
+        matrices = max(
+            matrices,
+            *(
+                float(np.abs(M.to_dense().numpy() - P).max())
+                for M, P in zip((model.A, model.B, model.C), printed, strict=True)
+            ),
+        )
         u = torch.from_numpy(rng.normal(size=(8, n)))
         with torch.no_grad():
             output = max(output, _largest(model(u), block(u)))
@@ -230,13 +284,22 @@ class _Recurrent(nn.Module):
 def architecture_errors(count: int, seed: int) -> dict[str, float]:
     """Largest difference of converted networks from the networks: convolutional, recurrent, attention, residual."""
     generator, out = torch.Generator().manual_seed(seed), {}
-    conv = lambda: nn.Sequential(  # noqa: E731
-        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 3, 3, stride=2, padding=1), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten()
+    conv = lambda: nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 3, 3, stride=2, padding=1),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
     )
     made = {
-        "convolutional": (conv, (2, 8, 8)), "recurrent": (_Recurrent, (6, 3)), "residual": (lambda: Residual(5), (5,)),
+        "convolutional": (conv, (2, 8, 8)),
+        "recurrent": (_Recurrent, (6, 3)),
+        "residual": (lambda: Residual(5), (5,)),
         "attention": (lambda: nn.Sequential(BoundedAttention(4, 2), nn.Flatten()), (5, 4)),
-    }  # fmt: skip
+    }
     for name, (make, shape) in made.items():
         worst = 0.0
         for _ in range(max(1, count // 10)):
@@ -250,15 +313,16 @@ def architecture_errors(count: int, seed: int) -> dict[str, float]:
 
 
 def parameter_counts(widths: tuple[int, ...]) -> dict[str, int]:
-    """Free entries of (A, B, C, D) of an implicit model with as many states as a dense network has hidden units, and the network's."""
+    """Free entries of (A, B, C, D) of an implicit model with as many states as a dense network has hidden units, and
+    the network's."""
     n = sum(widths[1:-1])
     implicit = n * n + n * widths[0] + widths[-1] * n + widths[-1] * widths[0]
     return {"implicit": implicit, "network": sum(a * b for a, b in zip(widths, widths[1:])), "states": n}
 
 
 def real_conversion(images: int) -> dict[str, float] | None:
-    """The trained ResNet-20 of CIFAR-10 as one implicit model: states, entries, largest difference of logits relative to the largest, and classes
-    that differ on test images; None where its weights or the images cannot be had."""
+    """The trained ResNet-20 of CIFAR-10 as one implicit model: states, entries, largest difference of logits relative
+    to the largest, and classes that differ on test images; None where its weights or the images cannot be had."""
     from data_gen.cifar import cifar10
     from data_gen.dataset import DatasetUnavailable
     from reproduction.baselines.resnet20 import published
@@ -272,25 +336,29 @@ def real_conversion(images: int) -> dict[str, float] | None:
         wanted = network(v.reshape(-1, 3, 32, 32))
         found = torch.cat([model(v[at : at + 50]) for at in range(0, len(v), 50)])
     return {
-        "states": float(model.n_states), "entries": float(model.A._nnz()), "error": _largest(found, wanted),
-        "classes_changed": float((found.argmax(1) != wanted.argmax(1)).sum()), "images": float(len(v)),
-    }  # fmt: skip
+        "states": float(model.n_states),
+        "entries": float(model.A._nnz()),
+        "error": _largest(found, wanted),
+        "classes_changed": float((found.argmax(1) != wanted.argmax(1)).sum()),
+        "images": float(len(v)),
+    }
 
 
 def structure_of(A, bins: int) -> np.ndarray:
     """(bins, bins) share of entries of a CSR matrix that are not zero, by tiles: what a drawing of A shows."""
     coo = A.tocoo()
     n = A.shape[0]
-    tile = lambda index: (index.astype(np.int64) * bins) // n  # noqa: E731
+    tile = lambda index: (index.astype(np.int64) * bins) // n
     counts = np.bincount(tile(coo.row) * bins + tile(coo.col), minlength=bins * bins).reshape(bins, bins)
     return counts / (n / bins) ** 2
 
 
 def network_structure(image_size: int, seed: int) -> tuple[Any, list[int], dict[str, float]]:
-    """A of a 20-layer residual network with weights at random, sizes of its blocks in the order of states, and how it is made.
+    """A of a 20-layer residual network with weights at random, sizes of its blocks in the order of states, and how it
+    is made.
 
-    Returns: the CSR matrix (later layers first); sizes of the 19 blocks; entries off the blocks of the layer before (skips), their number a row,
-    and entries on or below the diagonal.
+    Returns: the CSR matrix (later layers first); sizes of the 19 blocks; entries off the blocks of the layer before
+    (skips), their number a row, and entries on or below the diagonal.
     """
     from implicit_models.compose_network import assemble
     from reproduction.baselines.resnet20 import ResNet20
@@ -304,16 +372,24 @@ def network_structure(image_size: int, seed: int) -> tuple[Any, list[int], dict[
     coo = A.tocoo()
     distance = block[coo.col] - block[coo.row]
     toeplitz = _toeplitz_share(A, sizes, image_size)
-    return A, sizes, {
-        "entries": float(A.nnz), "skip_entries": float((distance == 2).sum()), "other_entries": float((distance > 2).sum()), "not_above": float((distance < 1).sum()),
-        "largest_skips_a_row": float(np.bincount(coo.row[distance == 2], minlength=A.shape[0]).max()), "toeplitz": toeplitz,
-        "share": A.nnz / A.shape[0] ** 2,
-    }  # fmt: skip
+    return (
+        A,
+        sizes,
+        {
+            "entries": float(A.nnz),
+            "skip_entries": float((distance == 2).sum()),
+            "other_entries": float((distance > 2).sum()),
+            "not_above": float((distance < 1).sum()),
+            "largest_skips_a_row": float(np.bincount(coo.row[distance == 2], minlength=A.shape[0]).max()),
+            "toeplitz": toeplitz,
+            "share": A.nnz / A.shape[0] ** 2,
+        },
+    )
 
 
 def _toeplitz_share(A, sizes: list[int], size: int) -> float:
-    """Share of the entries of a convolution of the first stage that equal the entry one place further along the diagonal: the next pixel of
-    the row of the image, read by the next pixel, for the same pair of channels."""
+    """Share of the entries of a convolution of the first stage that equal the entry one place further along the
+    diagonal: the next pixel of the row of the image, read by the next pixel, for the same pair of channels."""
     rows, columns = slice(sum(sizes[:-2]), sum(sizes[:-1])), slice(sum(sizes[:-1]), sum(sizes))
     tile = A[rows, columns][: 4 * size * size, : 4 * size * size].toarray().reshape(4, size, size, 4, size, size)
     left, right = tile[:, :, :-1, :, :, :-1], tile[:, :, 1:, :, :, 1:]

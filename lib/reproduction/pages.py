@@ -16,14 +16,34 @@ from pathlib import Path
 from typing import Any
 
 from reproduction.claims import (
-    CLAIMS, ERRATA, PAPERS, VERDICTS, Verdict, format_published, format_sources, judge, load_claims, read_yaml, recorded_values,
+    CLAIMS,
+    ERRATA,
+    PAPERS,
+    VERDICTS,
+    Verdict,
+    format_published,
+    format_sources,
+    judge,
+    load_claims,
+    read_yaml,
+    recorded_values,
 )
 from reproduction.content_key import ROOT
 from reproduction.execute import NOTEBOOKS
 from reproduction.results import load, summary
 
 GENERATED = ROOT / "book" / "_generated"
-SEVERITIES = ("theorem", "contradiction", "number", "experiment", "method", "overclaim", "data", "sharpness", "misprint")
+SEVERITIES = (
+    "theorem",
+    "contradiction",
+    "number",
+    "experiment",
+    "method",
+    "overclaim",
+    "data",
+    "sharpness",
+    "misprint",
+)
 
 
 def named(text: Any) -> str:
@@ -45,7 +65,9 @@ def notebook_link(name: str) -> str:
 
 def verdict_cell(verdict: Verdict) -> str:
     """A verdict and its measured value as HTML."""
-    stale = ' <span class="stale" title="the code behind this run has changed since">stale</span>' if verdict.stale else ""
+    stale = (
+        ' <span class="stale" title="the code behind this run has changed since">stale</span>' if verdict.stale else ""
+    )
     value = f'<span class="measured">{escape(verdict.measured)}</span>' if verdict.measured else ""
     return f'<span class="verdict {slug(verdict.verdict)}">{escape(verdict.verdict)}</span>{stale} {value}'
 
@@ -58,15 +80,19 @@ def options(name: str, label: str, values: list[str]) -> str:
 
 def controls(filters: str, label: str, what: str) -> str:
     """Search box, filters and the count of rows shown."""
-    return (f'<form class="record-controls" role="search" onsubmit="return false"><label>{escape(label)} '
-            f'<input type="search" data-filter="text" placeholder="words in a row"></label>{filters}'
-            f'<output aria-live="polite" data-count="{escape(what)}"></output></form>')
+    return (
+        f'<form class="record-controls" role="search" onsubmit="return false"><label>{escape(label)} '
+        f'<input type="search" data-filter="text" placeholder="words in a row"></label>{filters}'
+        f'<output aria-live="polite" data-count="{escape(what)}"></output></form>'
+    )
 
 
 def scoreboard(claims: list[dict[str, Any]]) -> str:
     """The sortable, filterable table of all claims."""
-    recorded = {name: recorded_values(name) if (NOTEBOOKS / f"{name}.ipynb").is_file() else (None, None, False)
-                for name in {claim.get("measure", claim)["notebook"] for claim in claims}}
+    recorded = {
+        name: recorded_values(name) if (NOTEBOOKS / f"{name}.ipynb").is_file() else (None, None, False)
+        for name in {claim.get("measure", claim)["notebook"] for claim in claims}
+    }
     rows, counts = [], Counter()
     # What is measured comes first; inside each half the order is that of the file, by chapter.
     for claim in sorted(claims, key=lambda claim: "measure" not in claim):
@@ -91,14 +117,14 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
             details.append(f"<dt>why not testable</dt><dd>{named(claim['not_testable'])}</dd>")
         more = f"<details><summary>details</summary><dl>{''.join(details)}</dl></details>" if details else ""
         rows.append(
-            f'<tr id="{escape(claim["id"])}" data-paper="{escape(papers)}" data-verdict="{escape(committed.verdict)}" '
-            f'data-kind="{escape(claim["kind"])}" data-notebook="{escape(claim["notebook"])}">'
-            f'<td data-label="claim">{named(claim["statement"])} <span class="where">{escape(format_sources(claim["papers"]))}'
-            f"</span>{more}</td>"
-            f'<td data-label="published">{named(format_published(claim["published"]))}</td>'
-            f'<td data-label="measured, full run">{verdict_cell(committed)}</td>'
-            f'<td data-label="this build">{verdict_cell(present) if present.measured else "<span>not measured in this build</span>"}</td>'
-            f'<td data-label="notebook">{notebook_link(notebook)}</td></tr>'
+            f'<tr id="{escape(claim["id"])}" data-paper="{escape(papers)}" data-verdict="{escape(committed.verdict)}"'
+            f' data-kind="{escape(claim["kind"])}" data-notebook="{escape(claim["notebook"])}"><td'
+            f' data-label="claim">{named(claim["statement"])} <span'
+            f' class="where">{escape(format_sources(claim["papers"]))}</span>{more}</td><td'
+            f' data-label="published">{named(format_published(claim["published"]))}</td><td data-label="measured, full'
+            f' run">{verdict_cell(committed)}</td><td data-label="this'
+            f' build">{verdict_cell(present) if present.measured else "<span>not measured in this build</span>"}</td><td'
+            f' data-label="notebook">{notebook_link(notebook)}</td></tr>'
         )
     tally = "".join(f'<li><span class="verdict {slug(v)}">{v}</span> {counts[v]}</li>' for v in VERDICTS)
     filters = (
@@ -107,19 +133,25 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
         + options("kind", "kind", sorted({c["kind"] for c in claims}))
         + options("notebook", "notebook", sorted({c["notebook"] for c in claims}))
     )
-    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>'
-                   for name in ("claim", "published", "measured, full run", "this build", "notebook"))
-    return (f'<ul class="record-tally">{tally}</ul><div class="record">{controls(filters, "search", "claims")}'
-            f'<table class="record-table scoreboard"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n')
+    head = "".join(
+        f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>'
+        for name in ("claim", "published", "measured, full run", "this build", "notebook")
+    )
+    return (
+        f'<ul class="record-tally">{tally}</ul><div class="record">{controls(filters, "search", "claims")}<table'
+        f' class="record-table scoreboard"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n'
+    )
 
 
 def errata(entries: list[dict[str, Any]]) -> str:
     """The errata as a filterable table: printed, right, evidence."""
     rows, shown = [], 0
-    recorded = {name: recorded_values(name) for name in {entry["shown"]["notebook"] for entry in entries if "shown" in entry}}
+    recorded = {
+        name: recorded_values(name) for name in {entry["shown"]["notebook"] for entry in entries if "shown" in entry}
+    }
     # What a notebook shows comes first; inside each half the order is that of the file, by chapter.
     for entry in sorted(entries, key=lambda entry: "shown" not in entry):
-        evidence = f'<span>{named(entry["evidence"])}</span>'
+        evidence = f"<span>{named(entry['evidence'])}</span>"
         status = "not yet"
         if "shown" in entry:
             notebook, values = entry["shown"]["notebook"], []
@@ -127,10 +159,12 @@ def errata(entries: list[dict[str, Any]]) -> str:
             for name, key in entry["shown"].get("values", {}).items():
                 source = next((r for r in (full, build) if r and key in r["values"]), None)
                 if source:
-                    values.append(f"{name}: {summary(source['values'][key])} {source.get('units', {}).get(key, '')}".strip())
+                    values.append(
+                        f"{name}: {summary(source['values'][key])} {source.get('units', {}).get(key, '')}".strip()
+                    )
             status = "shown"
             text = f'<span class="measured">{escape("; ".join(values))}</span> ' if values else ""
-            evidence += f'<br>{text}shown in {notebook_link(notebook)}'
+            evidence += f"<br>{text}shown in {notebook_link(notebook)}"
         elif entry.get("checked") == "reading":
             status = "reading"
             evidence += '<br><em class="where">the papers themselves show it</em>'
@@ -139,19 +173,27 @@ def errata(entries: list[dict[str, Any]]) -> str:
         shown += status == "shown"
         papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in entry["papers"]}))
         rows.append(
-            f'<tr id="{escape(entry["id"])}" data-paper="{escape(papers)}" data-severity="{escape(entry["severity"])}" '
-            f'data-shown="{status}"><td data-label="where">{escape(format_sources(entry["papers"]))}</td>'
-            f'<td data-label="printed">{named(entry["printed"])}</td><td data-label="right">{named(entry["right"])}</td>'
-            f'<td data-label="evidence">{evidence}</td><td data-label="kind">{escape(entry["severity"])}</td></tr>'
+            f'<tr id="{escape(entry["id"])}" data-paper="{escape(papers)}" data-severity="{escape(entry["severity"])}"'
+            f' data-shown="{status}"><td data-label="where">{escape(format_sources(entry["papers"]))}</td><td'
+            f' data-label="printed">{named(entry["printed"])}</td><td'
+            f' data-label="right">{named(entry["right"])}</td><td data-label="evidence">{evidence}</td><td'
+            f' data-label="kind">{escape(entry["severity"])}</td></tr>'
         )
-    filters = (options("paper", "paper", [PAPERS[p][0] for p in PAPERS])
-               + options("severity", "kind", [s for s in SEVERITIES if any(e["severity"] == s for e in entries)])
-               + options("shown", "evidence", ["shown", "reading", "not yet"]))
-    head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>'
-                   for name in ("where", "printed", "right", "evidence", "kind"))
-    return (f"<p>{len(entries)} entries; the evidence of {shown} is computed in a notebook of this book.</p>"
-            f'<div class="record">{controls(filters, "search", "errata")}<table class="record-table errata"><thead><tr>{head}</tr></thead>'
-            f'<tbody>{"".join(rows)}</tbody></table></div>\n')
+    filters = (
+        options("paper", "paper", [PAPERS[p][0] for p in PAPERS])
+        + options("severity", "kind", [s for s in SEVERITIES if any(e["severity"] == s for e in entries)])
+        + options("shown", "evidence", ["shown", "reading", "not yet"])
+    )
+    head = "".join(
+        f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>'
+        for name in ("where", "printed", "right", "evidence", "kind")
+    )
+    return (
+        f"<p>{len(entries)} entries; the evidence of {shown} is computed in a notebook of this book.</p>"
+        f'<div class="record">{controls(filters, "search", "errata")}<table class="record-table'
+        f' errata"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>\n"
+    )
 
 
 def cost() -> str:
@@ -167,11 +209,16 @@ def cost() -> str:
             committed = f"{made['cpu_seconds']:.0f} CPU s, {made['date']}" + (" (stale)" if stale else "")
             seeds = str(len(full["seeds"]))
             versions = made["versions"]
-            machine = f"{made['hardware']['cpu']}; torch {versions['torch']}, numpy {versions['numpy']}, python {versions['python']}"
+            machine = (
+                f"{made['hardware']['cpu']}; torch {versions['torch']}, numpy {versions['numpy']}, python"
+                f" {versions['python']}"
+            )
         cells = (notebook_link(name), escape(present), escape(committed), escape(seeds), escape(machine))
         labels = ("notebook", "this build", "full run", "seeds", "full run made with")
         rows.append("<tr>" + "".join(f'<td data-label="{a}">{b}</td>' for a, b in zip(labels, cells)) + "</tr>")
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("notebook", "this build", "full run", "seeds", "full run made with"))
+    head = "".join(
+        f'<th scope="col">{name}</th>' for name in ("notebook", "this build", "full run", "seeds", "full run made with")
+    )
     return f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>\n'
 
 
@@ -183,7 +230,8 @@ def benchmark(area: str) -> str:
     columns = ("median", "min", "max")
     rows = "".join(
         f'<tr><td data-label="case">{escape(name.replace("_", " "))}</td>'
-        + "".join(f'<td data-label="{column}">{ratio[column]:.3g}</td>' for column in columns) + "</tr>"
+        + "".join(f'<td data-label="{column}">{ratio[column]:.3g}</td>' for column in columns)
+        + "</tr>"
         for name, ratio in content["ratios"].items()
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in ("case", *(f"ratio, {column}" for column in columns)))
@@ -191,9 +239,15 @@ def benchmark(area: str) -> str:
     checks = f"{len(content['checks']) - len(failed)} of {len(content['checks'])} checks hold"
     checks += f"; these fail: {'; '.join(failed)}." if failed else "."
     if solved := content.get("certified"):
-        checks += " Rows that reached the certificate: " + "; ".join(f"{name} {share}" for name, share in solved.items()) + "."
-    return (f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-            f"<p>{escape(checks)} {escape(machine(content['machine']))}</p>\n")
+        checks += (
+            " Rows that reached the certificate: "
+            + "; ".join(f"{name} {share}" for name, share in solved.items())
+            + "."
+        )
+    return (
+        f'<table class="record-table"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        f"<p>{escape(checks)} {escape(machine(content['machine']))}</p>\n"
+    )
 
 
 def api() -> str:
@@ -203,9 +257,12 @@ def api() -> str:
 
     index, parts = [], []
     packages = (
-        (implicit_models, "Models and equilibria"), (compose, "Composition and networks"), (sim, "State-driven modelling"),
-        (robustness, "Robustness"), (seismology, "Seismology"),
-    )  # fmt: skip
+        (implicit_models, "Models and equilibria"),
+        (compose, "Composition and networks"),
+        (sim, "State-driven modelling"),
+        (robustness, "Robustness"),
+        (seismology, "Seismology"),
+    )
     for package, title in packages:
         names = sorted((n for n in package.__all__ if not n.startswith("_")), key=str.lower)
         index.append(f"<p>{title}: " + " · ".join(f'<a href="#{name}">{name}</a>' for name in names) + "</p>")
@@ -230,8 +287,11 @@ def entry(name: str, item: Any, level: str) -> str:
     except (TypeError, ValueError):
         signature = ""
     module = getattr(item, "__module__", "")
-    return (f'<{level} id="{name}">{escape(name)}</{level}><p class="signature"><code>{escape(name.rpartition(".")[2] + signature)}</code></p>'
-            f'<p class="where">{escape(module)}</p><pre class="docstring">{escape(inspect.getdoc(item) or "")}</pre>')
+    return (
+        f'<{level} id="{name}">{escape(name)}</{level}><p'
+        f' class="signature"><code>{escape(name.rpartition(".")[2] + signature)}</code></p><p'
+        f' class="where">{escape(module)}</p><pre class="docstring">{escape(inspect.getdoc(item) or "")}</pre>'
+    )
 
 
 def machine(description: Any) -> str:
@@ -255,7 +315,9 @@ def main() -> int:
     write(GENERATED / "errata.html", errata(entries))
     write(GENERATED / "cost.html", cost())
     write(GENERATED / "api.html", api())
-    for area in sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")):
+    for area in sorted(
+        path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
+    ):
         write(GENERATED / f"benchmark_{area}.html", benchmark(area))
     print(f"pages: {len(claims)} claims, {len(entries)} errata")
     return 0

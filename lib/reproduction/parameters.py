@@ -42,8 +42,8 @@ def assigned_names(source: str) -> dict[str, Any]:
 def coerce(name: str, value: Any, default: Any) -> Any:
     """The given value in the type of its default.
 
-    Text becomes a list, number or truth value where the default is one (`-p seeds "[7]"` arrives as text); an integer may
-    stand for a float. A default of None takes any literal.
+    Text becomes a list, number or truth value where the default is one (`-p seeds "[7]"` arrives as text); an integer
+    may stand for a float. A default of None takes any literal.
 
     Raises:
         TypeError: when the value is of another type, naming parameter, value and the type that is wanted.
@@ -79,8 +79,8 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
 def check_parameters(namespace: MutableMapping[str, Any]) -> dict[str, Any]:
     """Check and normalise a running notebook's parameters in place, print and return them.
 
-    Call it in the first cell after the parameters cell, `check_parameters(globals())`: the cells that ran before it are the
-    parameters cell and, under papermill, the injected one.
+    Call it in the first cell after the parameters cell, `check_parameters(globals())`: the cells that ran before it are
+    the parameters cell and, under papermill, the injected one.
 
     Raises:
         ValueError: on an unknown name or profile.

@@ -36,7 +36,11 @@ def g_at_zero(seed: int, factor: float) -> dict[str, float]:
     M, z = random_row(seed)
     M = factor * M
     flat = np.linalg.lstsq(M, z, rcond=None)[0]
-    return {"g": float(np.abs(flat).sum()), "bound": float(np.abs(M.T @ z).sum()) / len(z), "smallest": float(np.linalg.eigvalsh(M.T @ M)[0]) / len(z)}
+    return {
+        "g": float(np.abs(flat).sum()),
+        "bound": float(np.abs(M.T @ z).sum()) / len(z),
+        "smallest": float(np.linalg.eigvalsh(M.T @ M)[0]) / len(z),
+    }
 
 
 def equivalence(seed: int) -> float:
@@ -75,14 +79,20 @@ def proximal_gradient(seed: int, share: float = 0.3, steps: int = 200) -> dict[s
         h.append(smooth(a))
         gaps.append(composite(a) - optimum)
     live = [gap for gap in gaps if gap > 1e-10 * gaps[0]]
-    return {"smooth_rises": float(max(np.diff(h))), "composite_rises": float(max(np.diff(gaps))),
-            "rate": float((live[-1] / live[0]) ** (1 / (len(live) - 1))), "bound": float(np.exp(-values[0] / values[-1]))}  # fmt: skip
+    return {
+        "smooth_rises": float(max(np.diff(h))),
+        "composite_rises": float(max(np.diff(gaps))),
+        "rate": float((live[-1] / live[0]) ** (1 / (len(live) - 1))),
+        "bound": float(np.exp(-values[0] / values[-1])),
+    }
 
 
 def lemma_4(seed: int, shares: tuple[float, float] = (0.3, 0.6)) -> dict[str, float]:
-    """Lemma 4 on M = I, z = ones: the objective's difference, the printed bound and the corrected |l1 - l2| |g(l1) - g(l2)|.
+    """Lemma 4 on M = I, z = ones: the objective's difference, the printed bound and the corrected |l1 - l2| |g(l1) -
+    g(l2)|.
 
-    The first value is F_l1(a_l2) - min F_l1, "values" the difference |min F_l1 - min F_l2| that the proof bounds by the norm.
+    The first value is F_l1(a_l2) - min F_l1, "values" the difference |min F_l1 - min F_l2| that the proof bounds by the
+    norm.
     """
     d = 100
     z = np.ones(d)
@@ -94,10 +104,13 @@ def lemma_4(seed: int, shares: tuple[float, float] = (0.3, 0.6)) -> dict[str, fl
 
     step = abs(first - second)
     return {
-        "suboptimality": objective(a2, first) - objective(a1, first), "corrected": step * abs(float(a1.sum() - a2.sum())),
-        "values": abs(objective(a1, first) - objective(a2, second)), "printed": float(np.sqrt(d)) * step * float(max(a1.max(), a2.max())),
-        "norm_ratio": float(np.abs(z).sum() / np.abs(z).max()), "printed_ratio": float(np.sqrt(d)),
-    }  # fmt: skip
+        "suboptimality": objective(a2, first) - objective(a1, first),
+        "corrected": step * abs(float(a1.sum() - a2.sum())),
+        "values": abs(objective(a1, first) - objective(a2, second)),
+        "printed": float(np.sqrt(d)) * step * float(max(a1.max(), a2.max())),
+        "norm_ratio": float(np.abs(z).sum() / np.abs(z).max()),
+        "printed_ratio": float(np.sqrt(d)),
+    }
 
 
 def projection_share(m: int, d: int, repeats: int = 30) -> float:
@@ -121,7 +134,8 @@ def projection_share(m: int, d: int, repeats: int = 30) -> float:
 
 
 def basis_pursuit(seed: int) -> dict[str, float]:
-    """The ball problem beside basis pursuit min ||a||_1, M a = z, on one under-determined row: norm and residual of both."""
+    """The ball problem beside basis pursuit min ||a||_1, M a = z, on one under-determined row: norm and residual of
+    both."""
     import cvxpy as cp
 
     M, z = random_row(seed, m=8, d=20)
@@ -129,5 +143,9 @@ def basis_pursuit(seed: int) -> dict[str, float]:
     cp.Problem(cp.Minimize(cp.norm1(a)), [M @ a == z]).solve(solver="CLARABEL")
     norm = float(np.abs(a.value).sum())
     rows = solve_rows(M.T @ M, (M.T @ z)[None], np.array([float(z @ z)]), kappa=0.5 * norm)
-    return {"pursuit_norm": norm, "pursuit_residual": float(np.linalg.norm(M @ a.value - z)),
-            "ball_norm": float(np.abs(rows.A[0]).sum()), "ball_residual": float(np.linalg.norm(M @ rows.A[0] - z))}  # fmt: skip
+    return {
+        "pursuit_norm": norm,
+        "pursuit_residual": float(np.linalg.norm(M @ a.value - z)),
+        "ball_norm": float(np.abs(rows.A[0]).sum()),
+        "ball_residual": float(np.linalg.norm(M @ rows.A[0] - z)),
+    }

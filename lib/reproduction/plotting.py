@@ -22,7 +22,7 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "explicit": ("network 784-64-32-16-10", 3, "v", "-."),
     "explicit_bias_free": ("network without biases", 2, "D", "--"),
     "explicit_skip": ("network with linear skip", 1, "P", "--"),
-    "eikonet": ("residual MLP (\"EikoNet\")", 3, "v", "-."),
+    "eikonet": ('residual MLP ("EikoNet")', 3, "v", "-."),
     "eikonet_skip": ("residual MLP + skip", 1, "P", "--"),
     "nalu": ("NALU", -1, "*", ":"),
     "transformer": ("transformer encoder", 5, "h", ":"),
@@ -59,11 +59,22 @@ def use_style() -> None:
     import pandas
 
     pandas.set_option("display.max_colwidth", None)  # a note that is cut says nothing
-    matplotlib.rcParams.update({
-        "figure.figsize": (6.2, 4.4), "figure.dpi": 144, "savefig.bbox": "tight", "figure.facecolor": "white",
-        "axes.grid": True, "grid.alpha": 0.35, "axes.spines.top": False, "axes.spines.right": False,
-        "lines.markersize": 5, "lines.linewidth": 1.6, "legend.frameon": False, "legend.fontsize": "small",
-    })
+    matplotlib.rcParams.update(
+        {
+            "figure.figsize": (6.2, 4.4),
+            "figure.dpi": 144,
+            "savefig.bbox": "tight",
+            "figure.facecolor": "white",
+            "axes.grid": True,
+            "grid.alpha": 0.35,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "lines.markersize": 5,
+            "lines.linewidth": 1.6,
+            "legend.frameon": False,
+            "legend.fontsize": "small",
+        }
+    )
 
 
 def style_of(name: str, position: int = 0, styles: Mapping[str, tuple[str, int, str, str]] = STYLES) -> dict[str, Any]:
@@ -81,8 +92,15 @@ def style_of(name: str, position: int = 0, styles: Mapping[str, tuple[str, int, 
 
 
 def spread_curves(
-    axes, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], *, xlabel: str, ylabel: str,
-    xscale: str = "linear", yscale: str = "log", limits: tuple[float, float] | None = None,
+    axes,
+    x: Sequence[float],
+    curves: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    xscale: str = "linear",
+    yscale: str = "log",
+    limits: tuple[float, float] | None = None,
     styles: Mapping[str, tuple[str, int, str, str]] = STYLES,
 ) -> None:
     """Draw one curve a model: the median over seeds, and the band from the smallest to the largest seed.
@@ -115,8 +133,14 @@ def spread_curves(
             axes.fill_between(abscissa, low, high, color=style["color"], alpha=0.18, linewidth=0)
         lost = ~np.isfinite(values).all(axis=0)
         if lost.any():
-            axes.plot(np.asarray(x)[lost], np.full(lost.sum(), 0.985), "x", color=style["color"], clip_on=False,
-                      transform=axes.get_xaxis_transform())
+            axes.plot(
+                np.asarray(x)[lost],
+                np.full(lost.sum(), 0.985),
+                "x",
+                color=style["color"],
+                clip_on=False,
+                transform=axes.get_xaxis_transform(),
+            )
     axes.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
     if limits is not None:
         axes.set_ylim(*limits)
@@ -126,4 +150,6 @@ def legend_below(axes, columns: int = 2) -> None:
     """Put the legend under the axes, where it covers no curve and keeps the figure narrow enough for a phone."""
     height = axes.get_position().height * axes.figure.get_figheight()
     # 0.6 inches leave room for tick labels and the axis label, whatever the figure's height.
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.6 / height), ncols=columns, borderaxespad=0, columnspacing=1.2)
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.45, -0.6 / height), ncols=columns, borderaxespad=0, columnspacing=1.2
+    )

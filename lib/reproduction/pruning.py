@@ -1,7 +1,7 @@
 """What a sparse model is compared with: magnitude pruning, with and without retraining, and plain lasso rows.
 
-The state-driven models of chapter 3 remove parameters of a trained network. These controls remove as many by the simplest
-means, so that a figure shows what the state-driven fit adds.
+The state-driven models of chapter 3 remove parameters of a trained network. These controls remove as many by the
+simplest means, so that a figure shows what the state-driven fit adds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def sparsity(kept: float, network: nn.Module) -> float:
     return 100 * (1 - kept / nonzeros(network))
 
 
-def magnitude_prune(model: nn.Module, keep: int, *, scope: Literal["global", "layer"] = "global") -> tuple[nn.Module, Masks]:
+def magnitude_prune(
+    model: nn.Module, keep: int, *, scope: Literal["global", "layer"] = "global"
+) -> tuple[nn.Module, Masks]:
     """Return a copy of the model with its `keep` largest weights, the others zero, and the masks of what is kept.
 
     Weights are the parameters with two dimensions or more; biases stay as they are and are not counted in `keep`.
@@ -46,11 +48,12 @@ def magnitude_prune(model: nn.Module, keep: int, *, scope: Literal["global", "la
     Args:
         model: any module.
         keep: number of weights kept in all.
-        scope: "global" compares all weights; "layer" keeps the same share of each layer, rounded so that the sum is `keep`.
+        scope: "global" compares all weights; "layer" keeps the same share of each layer, rounded so that the sum is
+            `keep`.
 
     Returns:
-        The pruned copy, and name -> mask (True where kept) of every weight tensor. Of equal magnitudes, those that come first
-        are kept.
+        The pruned copy, and name -> mask (True where kept) of every weight tensor. Of equal magnitudes, those that come
+        first are kept.
 
     Raises:
         ValueError: keep is negative or above the number of weights; an unknown scope.
@@ -117,7 +120,9 @@ class Masked(nn.Module):
             if name not in parameters:
                 raise KeyError(f"mask {name!r}: the model's parameters are {', '.join(parameters)}")
             if mask.shape != parameters[name].shape:
-                raise ValueError(f"mask {name!r} has shape {tuple(mask.shape)}, the parameter {tuple(parameters[name].shape)}")
+                raise ValueError(
+                    f"mask {name!r} has shape {tuple(mask.shape)}, the parameter {tuple(parameters[name].shape)}"
+                )
         self.model, self.masks = model, dict(masks)
         self.project_()
 
@@ -129,7 +134,13 @@ class Masked(nn.Module):
 
 
 def retrain(
-    pruned: nn.Module, masks: Masks, u: Shaped[np.ndarray, "N ..."], y: Shaped[np.ndarray, "N ..."], *, recipe: Recipe, seed: int
+    pruned: nn.Module,
+    masks: Masks,
+    u: Shaped[np.ndarray, "N ..."],
+    y: Shaped[np.ndarray, "N ..."],
+    *,
+    recipe: Recipe,
+    seed: int,
 ) -> tuple[nn.Module, History]:
     """Train a copy of a pruned model further; weights that were removed stay zero.
 
@@ -144,15 +155,22 @@ def retrain(
 
 
 def lasso_rows(
-    G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"], zz: Float[np.ndarray, "r"], *, beta: float | np.ndarray,
-    columns: Bool[np.ndarray, "d"] | None = None, **tolerances: Any,
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, r],
+    *,
+    beta: float | np.ndarray,
+    columns: Bool[np.ndarray, d] | None = None,
+    **tolerances: Any,
 ) -> Float[np.ndarray, "r d"]:
-    """Plain lasso of every row, 1/2||M a - z||^2 + beta ||a||_1, without a ball: the state-driven fit less well-posedness.
+    """Plain lasso of every row, 1/2||M a - z||^2 + beta ||a||_1, without a ball: the state-driven fit less
+    well-posedness.
 
     Args:
         G, C, zz: from `implicit_models.sim.gram`.
         beta: scalar or one a row.
-        columns: features that a may use, all by default; the layer below and the bias give a network of the same layers.
+        columns: features that a may use, all by default; the layer below and the bias give a network of the same
+            layers.
         tolerances: rtol, atol of `solve_rows`.
 
     Returns:
@@ -160,15 +178,20 @@ def lasso_rows(
 
     Raises:
         RuntimeError: a row has no certified solution; names the rows.
-    """  # fmt: skip
+    """
     from implicit_models.sim.rows import solve_rows
 
     d = len(G)
     kept = np.arange(d) if columns is None else np.flatnonzero(columns)
     rows = solve_rows(
-        np.ascontiguousarray(G[np.ix_(kept, kept)]), np.ascontiguousarray(C[:, kept]), zz, kappa=1.0,
-        ball_mask=np.zeros(len(kept), bool), beta=beta, **tolerances,
-    )  # fmt: skip
+        np.ascontiguousarray(G[np.ix_(kept, kept)]),
+        np.ascontiguousarray(C[:, kept]),
+        zz,
+        kappa=1.0,
+        ball_mask=np.zeros(len(kept), bool),
+        beta=beta,
+        **tolerances,
+    )
     failed = [k for k, status in enumerate(rows.status) if status not in ("optimal", "fista")]
     if failed:
         raise RuntimeError(f"lasso rows {failed[:10]} have no certified solution: {rows.status[failed[0]]}")

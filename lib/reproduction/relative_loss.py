@@ -2,7 +2,8 @@
 
     mean |f - y| / y
 
-in units of 1. For a target that is a standard deviation this is the error of the deviation: in the square the gradient would vanish at 0.
+in units of 1. For a target that is a standard deviation this is the error of the deviation: in the square the gradient
+would vanish at 0.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def relative_error(prediction: Float[Tensor, "N 1"], y: Float[Tensor, "N 1"]) ->
         raise ValueError(f"predictions {tuple(prediction.shape)} and targets {tuple(y.shape)} differ in shape")
     bad = (y <= 0).flatten().nonzero()
     if len(bad):
-        raise ValueError(f"target {int(bad[0])} of the batch is {float(y.flatten()[bad[0]])}: a relative error needs positive targets")
+        raise ValueError(
+            f"target {int(bad[0])} of the batch is {float(y.flatten()[bad[0]])}: a relative error needs positive"
+            " targets"
+        )
     return ((prediction - y).abs() / y).mean()
 
 

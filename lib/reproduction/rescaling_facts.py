@@ -20,8 +20,8 @@ from reproduction.wellposedness_facts import well_posed
 def collatz_wielandt(count: int, seed: int, n: int = 6) -> dict[str, float]:
     """The eigenvalue as the infimum of ||diag(s) |A| diag(s)^-1||_inf over s > 0, on random A.
 
-    Returns: "above_norm": cases with the eigenvalue above ||A||; "below": random scalings that go below it; "attained": largest
-    relative distance at the inverse of the eigenvector, where the infimum is a minimum.
+    Returns: "above_norm": cases with the eigenvalue above ||A||; "below": random scalings that go below it; "attained":
+    largest relative distance at the inverse of the eigenvector, where the infimum is a minimum.
     """
     rng = np.random.default_rng(seed)
     out = {"above_norm": 0, "below": 0, "attained": 0.0}
@@ -37,10 +37,12 @@ def collatz_wielandt(count: int, seed: int, n: int = 6) -> dict[str, float]:
 
 
 def printed_scaling(count: int, seed: int, n: int = 5) -> dict[str, float | list[float]]:
-    """Both orientations of the scaling s = (I - |A|)^-1 1 of Theorem 2.4's proof, on random triangular A and on [[0, 10], [0, 0]].
+    """Both orientations of the scaling s = (I - |A|)^-1 1 of Theorem 2.4's proof, on random triangular A and on [[0,
+    10], [0, 0]].
 
-    Returns: "printed_fails": share of random A with ||S A S^-1|| >= 1 for S = diag(s), as printed; "inverse_fails": the same for S^-1 A S, whose norm is
-    1 - 1/max s; "formula": largest difference from that; "example_printed", "example_inverse"; "eigen_misfit": median relative distance of |A| s from a multiple of s.
+    Returns: "printed_fails": share of random A with ||S A S^-1|| >= 1 for S = diag(s), as printed; "inverse_fails": the
+    same for S^-1 A S, whose norm is 1 - 1/max s; "formula": largest difference from that; "example_printed",
+    "example_inverse"; "eigen_misfit": median relative distance of |A| s from a multiple of s.
     """
     rng = np.random.default_rng(seed)
 
@@ -59,15 +61,21 @@ def printed_scaling(count: int, seed: int, n: int = 5) -> dict[str, float | list
         image = np.abs(A) @ s
         misfit.append(float(norm(image - s * (image @ s) / (s @ s)) / norm(image)))
     one, other, _ = both(np.array([[0.0, 10.0], [0.0, 0.0]]))
-    return {"printed_fails": float(np.mean(printed)), "inverse_fails": float(np.mean(inverse)), "formula": formula,
-            "example_printed": one, "example_inverse": other, "eigen_misfit": float(np.median(misfit))}  # fmt: skip
+    return {
+        "printed_fails": float(np.mean(printed)),
+        "inverse_fails": float(np.mean(inverse)),
+        "formula": formula,
+        "example_printed": one,
+        "example_inverse": other,
+        "eigen_misfit": float(np.median(misfit)),
+    }
 
 
 def rescaled_outputs(activation: str, count: int, seed: int, n: int = 6) -> dict[str, float]:
     """Models with an eigenvalue below 1 and a norm above, beside their rescaled twins.
 
-    Returns: "norm": largest norm of the twins' A; "output": largest change of an output, relative to the largest; "conjugated": the same when the twin's
-    activation is s^-1 phi(s .), entry by entry, which is again a CONE map.
+    Returns: "norm": largest norm of the twins' A; "output": largest change of an output, relative to the largest;
+    "conjugated": the same when the twin's activation is s^-1 phi(s .), entry by entry, which is again a CONE map.
     """
     rng = np.random.default_rng(seed)
     phi = {"relu": lambda z: np.maximum(z, 0), "tanh": np.tanh}[activation]
@@ -82,7 +90,11 @@ def rescaled_outputs(activation: str, count: int, seed: int, n: int = 6) -> dict
         return x @ C.T
 
     for _ in range(count):
-        A, B, C = rng.normal(0, 1, (n, n)) * np.exp(rng.normal(0, 1, (n, 1))), rng.standard_normal((n, 3)), rng.standard_normal((2, n))
+        A, B, C = (
+            rng.normal(0, 1, (n, n)) * np.exp(rng.normal(0, 1, (n, 1))),
+            rng.standard_normal((n, 3)),
+            rng.standard_normal((2, n)),
+        )
         A *= 0.8 / perron_frobenius(A)
         u = rng.standard_normal((20, 3))
         A2, B2, C2, s = rescale(A, B, C)
@@ -94,15 +106,24 @@ def rescaled_outputs(activation: str, count: int, seed: int, n: int = 6) -> dict
 
 
 def composition_facts(count: int, seed: int) -> dict[str, int]:
-    """Cascades and parallel connections of random ReLU models: well-posedness and the PF condition of the whole against the parts.
+    """Cascades and parallel connections of random ReLU models: well-posedness and the PF condition of the whole against
+    the parts.
 
-    Returns: "cascade", "parallel": disagreements on well-posedness; "pf": on the eigenvalue being below 1; "posed", "below": cases where it holds.
+    Returns: "cascade", "parallel": disagreements on well-posedness; "pf": on the eigenvalue being below 1; "posed",
+    "below": cases where it holds.
     """
     rng = np.random.default_rng(seed)
     out = dict.fromkeys(("cascade", "parallel", "pf", "posed", "below"), 0)
     for _ in range(count):
-        parts = [ImplicitModel.from_matrices(rng.normal(0, 0.6, (2, 2)), rng.standard_normal((2, 2)), rng.standard_normal((2, 2)), rng.standard_normal((2, 2)))
-                 for _ in range(2)]  # fmt: skip
+        parts = [
+            ImplicitModel.from_matrices(
+                rng.normal(0, 0.6, (2, 2)),
+                rng.standard_normal((2, 2)),
+                rng.standard_normal((2, 2)),
+                rng.standard_normal((2, 2)),
+            )
+            for _ in range(2)
+        ]
         matrices = [m.A.detach().numpy() for m in parts]
         posed, below = all(map(well_posed, matrices)), all(perron_frobenius(A) < 1 for A in matrices)
         out["posed"] += int(posed)
@@ -115,9 +136,11 @@ def composition_facts(count: int, seed: int) -> dict[str, int]:
 
 
 def printed_network_form(seed: int) -> dict[str, float]:
-    """A network 3-4-5-2 with tanh, ReLU and sigmoid layers in the form (2.9), read with phi's blocks as printed and in the order of the state.
+    """A network 3-4-5-2 with tanh, ReLU and sigmoid layers in the form (2.9), read with phi's blocks as printed and in
+    the order of the state.
 
-    Returns: largest difference from the forward pass: "state_order", phi = (phi_{L-1}, ..., phi_0), and "shifted", each block given its successor's map.
+    Returns: largest difference from the forward pass: "state_order", phi = (phi_{L-1}, ..., phi_0), and "shifted", each
+    block given its successor's map.
     """
     rng = np.random.default_rng(seed)
     W = [rng.standard_normal(shape) for shape in ((4, 3), (5, 4), (3, 5), (2, 3))]
@@ -142,8 +165,8 @@ def printed_network_form(seed: int) -> dict[str, float]:
 def printed_max_pool(seed: int) -> dict[str, int]:
     """Max-pooling of four blocks of four: which output entries answer to a change inside one block.
 
-    Returns: "printed": entries outside the perturbed block that change when phi lists all maxima first, as printed; "own_block": the same when each maximum
-    stays in its block.
+    Returns: "printed": entries outside the perturbed block that change when phi lists all maxima first, as printed;
+    "own_block": the same when each maximum stays in its block.
     """
     z = np.random.default_rng(seed).normal(0, 1, (4, 4))
     changed = z.copy()
@@ -156,7 +179,10 @@ def printed_max_pool(seed: int) -> dict[str, int]:
         return np.concatenate([[row.max(), 0, 0, 0] for row in v])
 
     inside = np.repeat(np.arange(4) == 2, 4)
-    return {name: int(((phi(z) != phi(changed)) & ~inside).sum()) for name, phi in (("printed", printed), ("own_block", own_block))}
+    return {
+        name: int(((phi(z) != phi(changed)) & ~inside).sum())
+        for name, phi in (("printed", printed), ("own_block", own_block))
+    }
 
 
 def picard_at_norm_one(steps: int) -> Float[np.ndarray, " steps"]:

@@ -1,4 +1,5 @@
-"""Figures of the ResNet-20 study: accuracy against sparsity, R^2 by layer, accuracy against images, models at each iteration."""
+"""Figures of the ResNet-20 study: accuracy against sparsity, R^2 by layer, accuracy against images, models at each
+iteration."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy as np
 from reproduction.plotting import legend_below
 from reproduction.sparsity_figures import style
 
-# name -> (label, colour of the colour-blind palette, marker, line): literal fits solid, repaired ones dash-dotted, controls dashed, published without.
+# name -> (label, colour of the colour-blind palette, marker, line): literal fits solid, repaired ones dash-dotted,
+# controls dashed, published without.
 STYLES: dict[str, tuple[str, int, str, str]] = {
     "published": ("thesis, Table 3.1", 7, "*", "none"),
     "std": ("literal, deviations", 0, "o", "-"),
@@ -63,8 +65,15 @@ def ranged(axes, x: Sequence[Sequence[float]], y: Sequence[Sequence[float]], **k
     axes.errorbar(middle[order], centre[order], yerr=bars[:, order], capsize=2, linewidth=1.4, markersize=5, **keywords)
 
 
-def frontier(curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], counts: Sequence[tuple[str, str, Sequence[str]]], *, network: float, title: str,
-             lowest: float = 0.0, floor: float = 0.0):  # fmt: skip
+def frontier(
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    counts: Sequence[tuple[str, str, Sequence[str]]],
+    *,
+    network: float,
+    title: str,
+    lowest: float = 0.0,
+    floor: float = 0.0,
+):
     """Accuracy against sparsity, a panel for each count.
 
     Args:
@@ -74,7 +83,9 @@ def frontier(curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], coun
     """
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(counts), 1, figsize=(6.2, 4.9 * len(counts)), squeeze=False, gridspec_kw={"hspace": 0.62})
+    figure, panels = plt.subplots(
+        len(counts), 1, figsize=(6.2, 4.9 * len(counts)), squeeze=False, gridspec_kw={"hspace": 0.62}
+    )
     for axes, (key, label, names) in zip(panels[:, 0], counts, strict=True):
         for name in names:
             if curves.get(name):
@@ -87,7 +98,8 @@ def frontier(curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], coun
 
 
 def by_layer(found: Mapping[str, Mapping[str, Sequence[float]]], title: str, lowest: float = -1.0):
-    """R^2 of each layer's pre-activations, rows fed with the network's states and with the model's own; below `lowest` a mark on the edge."""
+    """R^2 of each layer's pre-activations, rows fed with the network's states and with the model's own; below `lowest`
+    a mark on the edge."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.2, 4.6))
@@ -102,7 +114,14 @@ def by_layer(found: Mapping[str, Mapping[str, Sequence[float]]], title: str, low
     return figure
 
 
-def against_images(images: Mapping[str, Sequence[float]], curves: Mapping[str, Sequence[float]], labels: Mapping[str, str], *, network: float, title: str):
+def against_images(
+    images: Mapping[str, Sequence[float]],
+    curves: Mapping[str, Sequence[float]],
+    labels: Mapping[str, str],
+    *,
+    network: float,
+    title: str,
+):
     """Accuracy against the number of images of the fit, one seed; images and curves by name."""
     import matplotlib.pyplot as plt
 
@@ -119,18 +138,29 @@ def against_images(images: Mapping[str, Sequence[float]], curves: Mapping[str, S
     return figure
 
 
-def by_iteration(curves: Mapping[str, Mapping[str, Sequence[float]]], kappas: Sequence[float], *, network: float, title: str):
+def by_iteration(
+    curves: Mapping[str, Mapping[str, Sequence[float]]], kappas: Sequence[float], *, network: float, title: str
+):
     """Accuracy and gap at each outer iteration, cold and warm, a colour for each radius."""
     import matplotlib.pyplot as plt
     import seaborn
 
     palette = seaborn.color_palette("colorblind")
     figure, panels = plt.subplots(2, 1, figsize=(6.2, 8.2), sharex=True, gridspec_kw={"hspace": 0.14})
-    for axes, key, label in zip(panels, ("accuracy", "gap"), ("test accuracy (%)", "median gap / (||z||²/2)"), strict=True):
+    for axes, key, label in zip(
+        panels, ("accuracy", "gap"), ("test accuracy (%)", "median gap / (||z||²/2)"), strict=True
+    ):
         for k, kappa in enumerate(kappas):
             for start, line, marker in (("cold", "--", "x"), ("warm", "-", "o")):
                 values = curves[f"{start}/{kappa:g}"][key]
-                axes.plot(range(1, len(values) + 1), values, line, marker=marker, color=palette[k], label=f"κ = {kappa:g}, {start}")
+                axes.plot(
+                    range(1, len(values) + 1),
+                    values,
+                    line,
+                    marker=marker,
+                    color=palette[k],
+                    label=f"κ = {kappa:g}, {start}",
+                )
         axes.set(ylabel=label)
     panels[0].axhline(network, color="0.5", linewidth=1, linestyle=":")
     panels[0].set_title(title, fontsize="medium")

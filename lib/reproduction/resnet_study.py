@@ -1,7 +1,8 @@
-"""Sparse models of a trained ResNet-20 with a row for each position: the papers' literal method, the repairs one by one, and what each costs.
+"""Sparse models of a trained ResNet-20 with a row for each position: the papers' literal method, the repairs one by
+one, and what each costs.
 
-Every measurement is a plain dictionary: accuracies and sparsities in per cent, R^2 in parts of one. Each is kept in the content-keyed cache once it is done,
-so that a run that was cut off goes on behind the last one.
+Every measurement is a plain dictionary: accuracies and sparsities in per cent, R^2 in parts of one. Each is kept in the
+content-keyed cache once it is done, so that a run that was cut off goes on behind the last one.
 
 Source: Tsai thesis (2024), section 3.4, Tables 3.1, 3.2, Figure 3.6; SIM paper, section 4.1.
 """
@@ -38,30 +39,69 @@ from reproduction.results import load, plain, save
 BATCH = 200
 KAPPAS = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)  # of Table 3.1
 HELD_OUT = 100  # further training images, for the share of variance explained on them
-# m, large_m: images of rows by position; kernel_m: of kernels. students, large, one_sided: budgets on the model's own states, (kind, value);
-# the last two on large_m images, one_sided with refits of that name. effect: penalties shared out by the rows' effects, on large_m images, every seed.
+# m, large_m: images of rows by position; kernel_m: of kernels. students, large, one_sided: budgets on the model's own
+# states, (kind, value); the last two on large_m images, one_sided with refits of that name. effect: penalties shared
+# out by the rows' effects, on large_m images, every seed.
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
-        "seeds": (0,), "m": 100, "tested": 100, "kappas": (0.05, 0.99), "theorem": (), "uniform": (0.01, 0.05), "balls": (0.05, 2.0), "kernel_matching": True, "students": (), "large_m": 0, "large": (), "one_sided": (), "effect": (),
-        "kernel_m": 40, "shares": (0.2,), "weights": (0.02,), "student_weights": (0.02,), "data": (20, 40), "row_data": (), "search_rows": 1, "search_m": 100,
-        "radii": (0.5,), "iterations": 3,
+        "seeds": (0,),
+        "m": 100,
+        "tested": 100,
+        "kappas": (0.05, 0.99),
+        "theorem": (),
+        "uniform": (0.01, 0.05),
+        "balls": (0.05, 2.0),
+        "kernel_matching": True,
+        "students": (),
+        "large_m": 0,
+        "large": (),
+        "one_sided": (),
+        "effect": (),
+        "kernel_m": 40,
+        "shares": (0.2,),
+        "weights": (0.02,),
+        "student_weights": (0.02,),
+        "data": (20, 40),
+        "row_data": (),
+        "search_rows": 1,
+        "search_m": 100,
+        "radii": (0.5,),
+        "iterations": 3,
     },
     "full": {
-        "seeds": (0, 1, 2), "m": 500, "tested": 1000, "kappas": KAPPAS, "theorem": (0.005, 0.01, 0.05), "uniform": KAPPAS, "balls": (*KAPPAS, 2.0, 4.0), "kernel_matching": False,
-        "students": (("kappa", 0.99), ("keep", 0.05), ("keep", 0.1), ("keep", 0.2), ("keep", 0.3)), "large_m": 2000,
-        "large": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)), "one_sided": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)),
-        "effect": (0.03, 0.045, 0.082, 0.2, 0.25), "kernel_m": 300, "shares": (0.05, 0.1, 0.2, 0.3, 0.5), "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
-        "student_weights": (0.05, 0.02, 0.01, 0.005), "data": (25, 50, 100, 1000), "row_data": (100, 2000), "search_rows": 2, "search_m": 1000,
-        "radii": (0.1, 0.5, 0.99), "iterations": 21,
+        "seeds": (0, 1, 2),
+        "m": 500,
+        "tested": 1000,
+        "kappas": KAPPAS,
+        "theorem": (0.005, 0.01, 0.05),
+        "uniform": KAPPAS,
+        "balls": (*KAPPAS, 2.0, 4.0),
+        "kernel_matching": False,
+        "students": (("kappa", 0.99), ("keep", 0.05), ("keep", 0.1), ("keep", 0.2), ("keep", 0.3)),
+        "large_m": 2000,
+        "large": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)),
+        "one_sided": (("keep", 0.1), ("keep", 0.2), ("lam", 0.02)),
+        "effect": (0.03, 0.045, 0.082, 0.2, 0.25),
+        "kernel_m": 300,
+        "shares": (0.05, 0.1, 0.2, 0.3, 0.5),
+        "weights": (0.1, 0.02, 0.01, 0.005, 0.002),
+        "student_weights": (0.05, 0.02, 0.01, 0.005),
+        "data": (25, 50, 100, 1000),
+        "row_data": (100, 2000),
+        "search_rows": 2,
+        "search_m": 1000,
+        "radii": (0.1, 0.5, 0.99),
+        "iterations": 21,
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """The network, its images and what names them: real ones, or a stand-in that only proves the machinery.
 
-    images (N, 3, 32, 32), test images and labels; key of the data; banner: what a reader must know, empty for the real ones.
+    images (N, 3, 32, 32), test images and labels; key of the data; banner: what a reader must know, empty for the real
+    ones.
     """
 
     network: nn.Module
@@ -89,16 +129,24 @@ class Task:
 
 
 def task() -> Task:
-    """The published CIFAR-10 ResNet-20 and the 12,000 images; without them a network with random weights on random images that it labels itself."""
+    """The published CIFAR-10 ResNet-20 and the 12,000 images; without them a network with random weights on random
+    images that it labels itself."""
     from data_gen.cifar import cifar10, fingerprint
     from data_gen.dataset import DatasetUnavailable
     from reproduction.baselines.resnet20 import ResNet20, published
 
     try:
         network, data = published(), cifar10(subset=True)
-        shaped = lambda u: torch.from_numpy(u).reshape(-1, 3, 32, 32)  # noqa: E731
+        shaped = lambda u: torch.from_numpy(u).reshape(-1, 3, 32, 32)
         u, y = data.test[0]
-        return Task(network, shaped(data.u_train), shaped(u), torch.from_numpy(y), fingerprint(True), classes=len(data.meta["classes"]))
+        return Task(
+            network,
+            shaped(data.u_train),
+            shaped(u),
+            torch.from_numpy(y),
+            fingerprint(True),
+            classes=len(data.meta["classes"]),
+        )
     except DatasetUnavailable:
         generator = torch.Generator().manual_seed(0)
         network = ResNet20().eval().requires_grad_(False)
@@ -107,8 +155,15 @@ def task() -> Task:
                 p.copy_(torch.randn(p.shape, generator=generator) * (2 / p[0].numel()) ** 0.5)
         images = torch.rand(1400, 3, 32, 32, generator=generator)
         test = images[1000:]
-        return Task(network, images[:1000], test, outputs(network, test).argmax(1), "random",
-                    "CIFAR-10 or the network's weights are not to be had (see IMPLICIT_DATA): random weights and random images, which prove the machinery and nothing else.")  # fmt: skip
+        return Task(
+            network,
+            images[:1000],
+            test,
+            outputs(network, test).argmax(1),
+            "random",
+            "CIFAR-10 or the network's weights are not to be had (see IMPLICIT_DATA): random weights and random images,"
+            " which prove the machinery and nothing else.",
+        )
 
 
 @torch.no_grad()
@@ -124,7 +179,8 @@ def accuracy(model: nn.Module, given: Task) -> float:
 
 @torch.no_grad()
 def accuracies(model: Any, given: Task) -> tuple[float, float]:
-    """Test accuracies of a sparse model with the network's last layer and with the model's own, from one pass; per cent."""
+    """Test accuracies of a sparse model with the network's last layer and with the model's own, from one pass; per
+    cent."""
     right = [0, 0]
     for at in range(0, len(given.test), BATCH):
         known, labels = model.states(given.test[at : at + BATCH]), given.labels[at : at + BATCH]
@@ -138,9 +194,14 @@ def _code_key(module: str, data: str) -> str:
     return content_key(modules=[module], parameters={}, data={"images": data})
 
 
-def stored(name: str, given: Task, settings: Mapping[str, Any], compute: Callable[[], Any], module: str = __name__) -> Any:
-    """What `compute` gives, from the cache where the code that `module` imports, the data and the settings are the same; its CPU seconds go to `SPENT`."""
-    key = hashlib.sha256(f"{_code_key(module, given.key)} {len(given.test)} {json.dumps(plain(settings), sort_keys=True)}".encode()).hexdigest()
+def stored(
+    name: str, given: Task, settings: Mapping[str, Any], compute: Callable[[], Any], module: str = __name__
+) -> Any:
+    """What `compute` gives, from the cache where the code that `module` imports, the data and the settings are the
+    same; its CPU seconds go to `SPENT`."""
+    key = hashlib.sha256(
+        f"{_code_key(module, given.key)} {len(given.test)} {json.dumps(plain(settings), sort_keys=True)}".encode()
+    ).hexdigest()
     path = cache_dir() / "fits" / f"resnet20-{name}-{key[:20]}.json"
     with file_lock(path.with_suffix(".lock")):
         found = load(path)
@@ -153,26 +214,38 @@ def stored(name: str, given: Task, settings: Mapping[str, Any], compute: Callabl
     return found["value"]
 
 
-SPENT: dict[str, float] = {}  # CPU seconds of every measurement that this process used, those read from the cache included
+SPENT: dict[
+    str, float
+] = {}  # CPU seconds of every measurement that this process used, those read from the cache included
 
 
 def summary_of(model: SparseModel, given: Task) -> dict[str, Any]:
-    """Accuracies of a model ("accuracy" with the network's last layer, "head" with its own), sparsity in the three counts, and its rows layer by layer."""
+    """Accuracies of a model ("accuracy" with the network's last layer, "head" with its own), sparsity in the three
+    counts, and its rows layer by layer."""
     report, (own, head) = model.report, accuracies(model, given)
     status: dict[str, int] = {}
     for layer in report.layers:
         for name, count in layer.status.items():
             status[name] = status.get(name, 0) + count
     return {
-        "accuracy": own, "head": head, "rows": 100 * report.sparsity, "kernels": 100 * report.sparsity_of_numbers,
-        "full": 100 * report.sparsity_of_full_matrix, "entries": report.row_entries, "numbers": report.numbers,
-        "fit": [layer.fit for layer in report.layers], "held_out": [layer.held_out for layer in report.layers],
-        "gap": max(layer.gap for layer in report.layers), "violation": max(layer.violation for layer in report.layers), "status": status,
-    }  # fmt: skip
+        "accuracy": own,
+        "head": head,
+        "rows": 100 * report.sparsity,
+        "kernels": 100 * report.sparsity_of_numbers,
+        "full": 100 * report.sparsity_of_full_matrix,
+        "entries": report.row_entries,
+        "numbers": report.numbers,
+        "fit": [layer.fit for layer in report.layers],
+        "held_out": [layer.held_out for layer in report.layers],
+        "gap": max(layer.gap for layer in report.layers),
+        "violation": max(layer.violation for layer in report.layers),
+        "status": status,
+    }
 
 
 def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: str = "std") -> list[dict[str, Any]]:
-    """The papers' method on the network's states, one entry a radius: {"l1", "refit"}, each a `summary_of`; the refit has a new last layer too.
+    """The papers' method on the network's states, one entry a radius: {"l1", "refit"}, each a `summary_of`; the refit
+    has a new last layer too.
 
     The rows are solved once: the second fit reads the first one's from a folder.
     """
@@ -181,8 +254,15 @@ def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: s
     def compute() -> list[dict[str, Any]]:
         (cache_dir() / "fits").mkdir(parents=True, exist_ok=True)
         folder = tempfile.mkdtemp(prefix="rows-", dir=cache_dir() / "fits")
-        common = {"budget": Budget("kappa", tuple(sorted(kappas))), "scale": scale, "states": "teacher", "held_out": held_out, "backend": "serial",
-                  "progress": False, "resume": folder}  # fmt: skip
+        common = {
+            "budget": Budget("kappa", tuple(sorted(kappas))),
+            "scale": scale,
+            "states": "teacher",
+            "held_out": held_out,
+            "backend": "serial",
+            "progress": False,
+            "resume": folder,
+        }
         try:
             found = {}
             for name, options in (("l1", {"refit": False, "head": False}), ("refit", {"refit": True, "head": True})):
@@ -196,23 +276,52 @@ def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: s
 
 
 def student(
-    given: Task, budget: Budget, *, m: int, seed: int, share_conv: bool = False, refit: bool | str = True, weights: str = "equal"
-) -> dict[str, Any]:  # fmt: skip
-    """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer; budget of one value, options as in `sparsify`."""
+    given: Task,
+    budget: Budget,
+    *,
+    m: int,
+    seed: int,
+    share_conv: bool = False,
+    refit: bool | str = True,
+    weights: str = "equal",
+) -> dict[str, Any]:
+    """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer; budget of one
+    value, options as in `sparsify`."""
     u, held_out = given.draw(m, seed)
 
     def compute() -> dict[str, Any]:
-        model = sparsify(given.network, u, budget=budget, share_conv=share_conv, refit=refit, weights=weights, held_out=held_out, backend="serial", progress=False)
+        model = sparsify(
+            given.network,
+            u,
+            budget=budget,
+            share_conv=share_conv,
+            refit=refit,
+            weights=weights,
+            held_out=held_out,
+            backend="serial",
+            progress=False,
+        )
         return summary_of(model, given)
 
-    settings = {"budget": [budget.kind, *budget.values], "m": m, "seed": seed, "share_conv": share_conv, "refit": refit, "weights": weights}
+    settings = {
+        "budget": [budget.kind, *budget.values],
+        "m": m,
+        "seed": seed,
+        "share_conv": share_conv,
+        "refit": refit,
+        "weights": weights,
+    }
     return stored("student", given, settings, compute)
 
 
-def matching(given: Task, *, m: int, seed: int, kappa: float, share: float, share_conv: bool = False, images: int = 200) -> dict[str, dict[str, list[float]]]:
-    """R^2 of every layer's pre-activations on test images, rows fed with the network's states ("forced") and with the model's own ("own").
+def matching(
+    given: Task, *, m: int, seed: int, kappa: float, share: float, share_conv: bool = False, images: int = 200
+) -> dict[str, dict[str, list[float]]]:
+    """R^2 of every layer's pre-activations on test images, rows fed with the network's states ("forced") and with the
+    model's own ("own").
 
-    Returns: "l1" and "refit" (radius `kappa`, network's states), and "student" (`share` of the columns kept); share_conv as in `sparsify`.
+    Returns: "l1" and "refit" (radius `kappa`, network's states), and "student" (`share` of the columns kept);
+    share_conv as in `sparsify`.
     """
     u, _ = given.draw(m, seed)
     v = given.test[:images]
@@ -220,7 +329,9 @@ def matching(given: Task, *, m: int, seed: int, kappa: float, share: float, shar
     def compute() -> dict[str, dict[str, list[float]]]:
         common = {"backend": "serial", "progress": False, "head": False, "share_conv": share_conv}
         made = {
-            "l1": lambda: sparsify(given.network, u, budget=Budget("kappa", (kappa,)), states="teacher", refit=False, **common),
+            "l1": lambda: sparsify(
+                given.network, u, budget=Budget("kappa", (kappa,)), states="teacher", refit=False, **common
+            ),
             "refit": lambda: sparsify(given.network, u, budget=Budget("kappa", (kappa,)), states="teacher", **common),
             "student": lambda: sparsify(given.network, u, budget=keep(share), **common),
         }
@@ -232,7 +343,8 @@ def matching(given: Task, *, m: int, seed: int, kappa: float, share: float, shar
 
 @torch.no_grad()
 def layer_matching(model: SparseModel, v: Tensor) -> dict[str, list[float]]:
-    """Share of the variance of each fitted block's pre-activations that the rows explain, fed with the network's states and with the model's own."""
+    """Share of the variance of each fitted block's pre-activations that the rows explain, fed with the network's states
+    and with the model's own."""
     layers, teacher, own = model.layers, {INPUT: v}, {INPUT: v}
     found: dict[str, list[float]] = {"forced": [], "own": []}
     for block in range(len(layers.blocks)):
@@ -241,7 +353,9 @@ def layer_matching(model: SparseModel, v: Tensor) -> dict[str, list[float]]:
             spread = float(((z - z.mean(0)) ** 2).sum(dtype=torch.float64))
             mine = {"forced": model.pre_activation(block, teacher), "own": model.pre_activation(block, own)}
             for name, each in mine.items():
-                found[name].append(1 - float(((each - z) ** 2).sum(dtype=torch.float64)) / spread if spread > 0 else float("nan"))
+                found[name].append(
+                    1 - float(((each - z) ** 2).sum(dtype=torch.float64)) / spread if spread > 0 else float("nan")
+                )
         else:
             mine = {"own": layers.affine(block, own)}
         teacher[block], own[block] = layers.apply(block, z), layers.apply(block, mine["own"])
@@ -257,27 +371,41 @@ def counts(given: Task) -> dict[str, float]:
     n, p = layers.n_states, int(np.prod(layers.input_shape))
     parameters = sum(w.numel() for w in given.network.parameters())
     return {
-        "states": n, "inputs": p, "parameters": parameters, "weights": sum(w.numel() for w in given.network.parameters() if w.ndim > 1), "kernel_weights": numbers,
-        "row_entries": own, "full_entries": n * (n + p), "own_full_sparsity": 100 * (1 - own / (n * (n + p))), "left_at_41": 0.59 * (numbers + 640),
-        "left_at_41_a_row": 0.59 * (numbers + 640) / n, "left_at_90_a_row": 0.099 * (numbers + 640) / n, "full_at_90_over_weights": 0.099 * n * (n + p) / numbers,
+        "states": n,
+        "inputs": p,
+        "parameters": parameters,
+        "weights": sum(w.numel() for w in given.network.parameters() if w.ndim > 1),
+        "kernel_weights": numbers,
+        "row_entries": own,
+        "full_entries": n * (n + p),
+        "own_full_sparsity": 100 * (1 - own / (n * (n + p))),
+        "left_at_41": 0.59 * (numbers + 640),
+        "left_at_41_a_row": 0.59 * (numbers + 640) / n,
+        "left_at_90_a_row": 0.099 * (numbers + 640) / n,
+        "full_at_90_over_weights": 0.099 * n * (n + p) / numbers,
         "rows_over_kernels": own / numbers,
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
 def units(given: Task, m: int, seed: int) -> dict[str, Any]:
-    """What the three scales do to the states: medians and largest s a layer, the uniform factor to its depth, and norms of the network's own rows.
+    """What the three scales do to the states: medians and largest s a layer, the uniform factor to its depth, and norms
+    of the network's own rows.
 
-    "norm" of a layer: median over its rows of the l1 norm of the entries on states, raw; "std_norm": in units of the states' deviations, which is the
-    radius that holds the network itself.
+    "norm" of a layer: median over its rows of the l1 norm of the entries on states, raw; "std_norm": in units of the
+    states' deviations, which is the radius that holds the network itself.
     """
     layers = given.layers
-    found: dict[str, Any] = {name: [float(np.median(s)) for s in layer_scales(layers, name)] for name in ("theorem", "uniform")}
+    found: dict[str, Any] = {
+        name: [float(np.median(s)) for s in layer_scales(layers, name)] for name in ("theorem", "uniform")
+    }
     found["theorem_max"] = [float(s.max()) for s in layer_scales(layers, "theorem")]
     u, _ = given.draw(m, seed)
     raw, std, known = [], [], {INPUT: u}
     for block in range(len(layers.blocks)):
-        z = torch.cat([layers.affine(block, {k: v[at : at + BATCH] for k, v in known.items()}) for at in range(0, m, BATCH)])
+        z = torch.cat(
+            [layers.affine(block, {k: v[at : at + BATCH] for k, v in known.items()}) for at in range(0, m, BATCH)]
+        )
         reads = {k: known[k] for k in layers.blocks[block].sources}
         known[block] = layers.apply(block, z)
         if INPUT not in reads:
@@ -295,7 +423,9 @@ def _absolute_sum(layers: NetworkLayers, block: int, known: Mapping[int, Tensor]
     for k, kernel in kernels.items():
         x, side = known[k], int(kernel.shape[2] ** 0.5)
         weight = torch.from_numpy(np.abs(kernel)).to(x.dtype).reshape(*kernel.shape[:2], side, side)
-        out = out + nn.functional.conv2d(x, weight, stride=x.shape[2] // layers.blocks[block].shape[1], padding=side // 2)
+        out = out + nn.functional.conv2d(
+            x, weight, stride=x.shape[2] // layers.blocks[block].shape[1], padding=side // 2
+        )
     return out
 
 

@@ -70,7 +70,8 @@ class Results:
     withheld: str = ""
 
     def withhold(self, reason: str) -> None:
-        """Publish no value of this run, since it does not measure what the papers measured (a stand-in data set, say)."""
+        """Publish no value of this run, since it does not measure what the papers measured (a stand-in data set,
+        say)."""
         self.withheld = reason
 
     def record(self, key: str, values: Any, unit: str = "") -> None:
@@ -127,7 +128,10 @@ class Results:
             if seconds is None:
                 lines.append(f"{label}: none")
             else:
-                lines.append(f"{label}: {source['profile']} profile, {len(source['seeds'])} seeds, {float(seconds):.0f} CPU seconds of training")
+                lines.append(
+                    f"{label}: {source['profile']} profile, {len(source['seeds'])} seeds, {float(seconds):.0f} CPU"
+                    " seconds of training"
+                )
         return "\n".join(lines)
 
     def table(self):
@@ -139,7 +143,9 @@ class Results:
         rows = {}
         for key in self.values:
             rows[key] = {
-                f"this run ({self.profile}, {len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''})": summary(self.values[key]),
+                f"this run ({self.profile}, {len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''})": summary(
+                    self.values[key]
+                ),
                 "committed full run": summary(full["values"][key]) if key in full["values"] else "none",
                 "unit": self.units[key],
             }
@@ -154,7 +160,11 @@ def summary(values: Any, digits: int = 3) -> str:
 
     def text(value: float) -> str:
         # Counts are shown whole: 43498 parameters, not 4.35e+04.
-        return f"{value:.0f}" if math.isfinite(value) and value == round(value) and abs(value) < 1e6 else f"{value:.{digits}g}"
+        return (
+            f"{value:.0f}"
+            if math.isfinite(value) and value == round(value) and abs(value) < 1e6
+            else f"{value:.{digits}g}"
+        )
 
     if len(sample) == 1:
         return text(sample[0])

@@ -9,11 +9,24 @@ import numpy as np
 from reproduction.plotting import legend_below
 
 # objective -> colour of the colour-blind palette, marker
-STYLES = {"plain": (7, "x"), "weight_decay": (9, "s"), "convex_penalty": (1, "D"), "sensitivity": (2, "^"), "adversarial": (3, "v"), "interval": (0, "o")}
+STYLES = {
+    "plain": (7, "x"),
+    "weight_decay": (9, "s"),
+    "convex_penalty": (1, "D"),
+    "sensitivity": (2, "^"),
+    "adversarial": (3, "v"),
+    "interval": (0, "o"),
+}
 
 
-def accuracy_against_radius(epsilons: Sequence[float], curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], labels: Mapping[str, str], title: str):
-    """Attacked (solid) and certified (dashed) accuracy of each objective: medians over the seeds, bands from the smallest to the largest.
+def accuracy_against_radius(
+    epsilons: Sequence[float],
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    labels: Mapping[str, str],
+    title: str,
+):
+    """Attacked (solid) and certified (dashed) accuracy of each objective: medians over the seeds, bands from the
+    smallest to the largest.
 
     Args: epsilons: radii above 0; curves: objective -> one entry a seed with "clean", "attacked" and "certified".
     """
@@ -26,7 +39,14 @@ def accuracy_against_radius(epsilons: Sequence[float], curves: Mapping[str, Sequ
         colour, marker = STYLES[name]
         for key, line in (("attacked", "-"), ("certified", "--")):
             rows = 100 * np.array([[one["clean"], *one[key]] for one in seeds], dtype=float)
-            axes.plot(x, np.median(rows, axis=0), line, marker=marker, color=palette[colour], label=labels[name] if line == "-" else None)
+            axes.plot(
+                x,
+                np.median(rows, axis=0),
+                line,
+                marker=marker,
+                color=palette[colour],
+                label=labels[name] if line == "-" else None,
+            )
             axes.fill_between(x, rows.min(axis=0), rows.max(axis=0), color=palette[colour], alpha=0.12, linewidth=0)
     axes.set(xlabel="radius of the box (pixel units)", ylabel="accuracy (%)", title=title)
     legend_below(axes)
@@ -34,7 +54,8 @@ def accuracy_against_radius(epsilons: Sequence[float], curves: Mapping[str, Sequ
 
 
 def certified_against_clean(points: Mapping[str, Sequence[Mapping[str, float]]], labels: Mapping[str, str], title: str):
-    """Certified accuracy at one radius against clean accuracy: a point is a weight, at its medians; filled by the dual bound, empty by the box.
+    """Certified accuracy at one radius against clean accuracy: a point is a weight, at its medians; filled by the dual
+    bound, empty by the box.
 
     Args: points: objective -> one entry a weight with "clean", "certified" and "box", per cent.
     """

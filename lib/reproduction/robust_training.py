@@ -1,6 +1,8 @@
-"""The implicit classifier trained for robustness: penalties of the thesis, interval bounds, attacked samples, and controls.
+"""The implicit classifier trained for robustness: penalties of the thesis, interval bounds, attacked samples, and
+controls.
 
-All objectives share architecture, initial weights, order of samples, optimiser and schedule, so that they differ in the loss alone:
+All objectives share architecture, initial weights, order of samples, optimiser and schedule, so that they differ in the
+loss alone:
 
     plain            CE
     weight_decay     CE, with Adam's l2 penalty: a control for the penalties
@@ -9,7 +11,8 @@ All objectives share architecture, initial weights, order of samples, optimiser 
     adversarial      (CE(u) + CE(u')) / 2, u' the end of a few projected sign steps
     interval         clean CE and the worst cross-entropy over interval margins, eps rising over the first epochs
 
-Source: Tsai thesis (2024), sections 4.2 to 4.4 (no experiments are reported there); Gowal et al., ICCV 2019 (interval); Madry et al. (2018).
+Source: Tsai thesis (2024), sections 4.2 to 4.4 (no experiments are reported there); Gowal et al., ICCV 2019 (interval);
+Madry et al. (2018).
 """
 
 from __future__ import annotations
@@ -47,17 +50,31 @@ OBJECTIVES = ("plain", "weight_decay", *PENALTIES, "adversarial", "interval")
 # Weights of the penalties, one model each; the shorter lists of "quick" prove the machinery.
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {"seeds": (0,), "weights": (1e-3,), "decays": (1e-4,), "epochs": 5, "measured": 200, "random_models": 20},
-    "full": {"seeds": (0, 1, 2), "weights": (1e-3, 1e-2, 1e-1), "decays": (1e-4, 1e-3, 1e-2), "epochs": 10, "measured": 500, "random_models": 300},
-}  # fmt: skip
-LABELS = {"plain": "plain", "weight_decay": "l2 weight decay", "convex_penalty": "penalty (4.7)", "sensitivity": "norm of S",
-          "adversarial": "attacked samples", "interval": "interval bounds"}  # fmt: skip
+    "full": {
+        "seeds": (0, 1, 2),
+        "weights": (1e-3, 1e-2, 1e-1),
+        "decays": (1e-4, 1e-3, 1e-2),
+        "epochs": 10,
+        "measured": 500,
+        "random_models": 300,
+    },
+}
+LABELS = {
+    "plain": "plain",
+    "weight_decay": "l2 weight decay",
+    "convex_penalty": "penalty (4.7)",
+    "sensitivity": "norm of S",
+    "adversarial": "attacked samples",
+    "interval": "interval bounds",
+}
 
 
 @dataclass(frozen=True)
 class Objective:
     """What is minimised, and for how long.
 
-    name: of `OBJECTIVES`. weight: of the penalty. eps: largest radius of "adversarial" and "interval"; clean: final share of the samples' own loss
+    name: of `OBJECTIVES`. weight: of the penalty. eps: largest radius of "adversarial" and "interval"; clean: final
+        share of the samples' own loss
     in "interval"; warmup: share of the steps in which eps and that mix are reached; attack_steps: of "adversarial".
     epochs, lr, batch_size: Adam with a cosine schedule.
     Raises: ValueError for a setting outside its domain.
@@ -75,9 +92,13 @@ class Objective:
 
     def __post_init__(self) -> None:
         fine = {
-            "name": self.name in OBJECTIVES, "weight": self.weight >= 0, "eps": self.eps >= 0, "clean": 0 <= self.clean <= 1,
-            "warmup": 0 <= self.warmup <= 1, "attack_steps": self.attack_steps >= 1,
-        }  # fmt: skip
+            "name": self.name in OBJECTIVES,
+            "weight": self.weight >= 0,
+            "eps": self.eps >= 0,
+            "clean": 0 <= self.clean <= 1,
+            "warmup": 0 <= self.warmup <= 1,
+            "attack_steps": self.attack_steps >= 1,
+        }
         for setting, holds in fine.items():
             if not holds:
                 raise ValueError(f"objective: {setting} = {getattr(self, setting)!r} is outside its domain")
@@ -93,8 +114,11 @@ def untrained(seed: int, in_features: int = 784, n_classes: int = 10) -> Implici
     return ImplicitModel(in_features, n_classes, N_STATES, kappa=KAPPA, bias=True, seed=seed, tol=1e-5)
 
 
-def attacked_batch(model: nn.Module, u: Tensor, y: Tensor, eps: float, steps: int, generator: torch.Generator) -> Tensor:
-    """Projected sign steps of size 2.5 eps / steps on the cross-entropy from a random point of the box: inputs to train on."""
+def attacked_batch(
+    model: nn.Module, u: Tensor, y: Tensor, eps: float, steps: int, generator: torch.Generator
+) -> Tensor:
+    """Projected sign steps of size 2.5 eps / steps on the cross-entropy from a random point of the box: inputs to train
+    on."""
     moved = u + eps * (2 * torch.rand(u.shape, generator=generator, dtype=u.dtype) - 1)
     for _ in range(steps):
         moved.requires_grad_()
@@ -103,7 +127,9 @@ def attacked_batch(model: nn.Module, u: Tensor, y: Tensor, eps: float, steps: in
     return moved
 
 
-def loss_of(objective: Objective, model: ImplicitModel, u: Tensor, y: Tensor, share: float, generator: torch.Generator) -> Tensor:
+def loss_of(
+    objective: Objective, model: ImplicitModel, u: Tensor, y: Tensor, share: float, generator: torch.Generator
+) -> Tensor:
     """The loss of a batch after `share` of all steps."""
     warm, name = objective.warmup, objective.name
     reached = 1.0 if warm == 0 else min(1.0, share / warm)
@@ -118,10 +144,19 @@ def loss_of(objective: Objective, model: ImplicitModel, u: Tensor, y: Tensor, sh
     return loss
 
 
-def fit(model: ImplicitModel, u: np.ndarray, y: np.ndarray, objective: Objective, *, seed: int, evaluate: Callable[[nn.Module], Any] | None = None) -> History:
+def fit(
+    model: ImplicitModel,
+    u: np.ndarray,
+    y: np.ndarray,
+    objective: Objective,
+    *,
+    seed: int,
+    evaluate: Callable[[nn.Module], Any] | None = None,
+) -> History:
     """Train a model in place by an objective; rows of A are projected after each step.
 
-    Args: u (N, p), y (N,) class indices; seed: of the order of samples and the starts of attacks; evaluate: called after each epoch.
+    Args: u (N, p), y (N,) class indices; seed: of the order of samples and the starts of attacks; evaluate: called
+        after each epoch.
     Raises: FloatingPointError: the loss is not finite, naming objective, epoch and step.
     """
     u, y = torch.as_tensor(u, dtype=model.A.dtype), torch.as_tensor(y).long()
@@ -141,7 +176,10 @@ def fit(model: ImplicitModel, u: np.ndarray, y: np.ndarray, objective: Objective
                 optimiser.zero_grad(set_to_none=True)
                 loss = loss_of(objective, model, u[batch], y[batch], step / (recipe.epochs * per_epoch), starts)
                 if not math.isfinite(loss.item()):
-                    raise FloatingPointError(f"{objective.name}: the loss is {loss.item()} at epoch {epoch + 1}, step {index + 1} of {per_epoch}")
+                    raise FloatingPointError(
+                        f"{objective.name}: the loss is {loss.item()} at epoch {epoch + 1}, step {index + 1} of"
+                        f" {per_epoch}"
+                    )
                 loss.backward()
                 optimiser.step()
                 model.project_()
@@ -166,7 +204,12 @@ def trained(images: Dataset, objective: Objective, *, seed: int) -> tuple[Implic
     model = untrained(seed, images.u_train.shape[1], len(images.meta["classes"]))
     key = content_key(
         modules=list(KEY_MODULES),
-        parameters={"objective": asdict(objective), "seed": seed, "model": repr(model), "weights": _digest(_packed(model, None))},
+        parameters={
+            "objective": asdict(objective),
+            "seed": seed,
+            "model": repr(model),
+            "weights": _digest(_packed(model, None)),
+        },
         data={"train": images.checksum()},
     )
     path = cache_dir() / "models" / f"robust-{objective.name}-{key[:20]}.pt"
@@ -178,8 +221,17 @@ def trained(images: Dataset, objective: Objective, *, seed: int) -> tuple[Implic
     return model, history
 
 
-def measured(model: ImplicitModel, images: Dataset, epsilons: Sequence[float], *, n_samples: int, method: str = "dual", attack_steps: int = 20,
-             restarts: int = 2, seed: int = 0) -> dict[str, Any]:  # fmt: skip
+def measured(
+    model: ImplicitModel,
+    images: Dataset,
+    epsilons: Sequence[float],
+    *,
+    n_samples: int,
+    method: str = "dual",
+    attack_steps: int = 20,
+    restarts: int = 2,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Accuracy of a model on test images: clean, under attack, and certified by three bounds; and its three constants.
 
     Args:
@@ -187,22 +239,28 @@ def measured(model: ImplicitModel, images: Dataset, epsilons: Sequence[float], *
         n_samples: the first so many test images are used for everything.
         method: of the strongest certificate. attack_steps, restarts, seed: of PGD.
     Returns:
-        "clean"; "attacked", "certified", "interval", "box": a list each, one entry a radius, in [0, 1]; "rho", "convex_penalty", "sensitivity" (largest row
-        sum of S), "row_norm" of A.
+        "clean"; "attacked", "certified", "interval", "box": a list each, one entry a radius, in [0, 1]; "rho",
+        "convex_penalty", "sensitivity" (largest row sum of S), "row_norm" of A.
     """
     u, labels = (np.asarray(part[:n_samples]) for part in images.test[next(iter(images.test))])
     u, labels = u.astype(np.float64), labels.astype(np.int64)
     model.eval()
     with torch.no_grad():
-        out: dict[str, Any] = {"rho": lipschitz_constant(model).item(), "convex_penalty": convex_penalty(model).item(),
-                               "sensitivity": sensitivity_norm(model).item(), "row_norm": model.A.abs().sum(1).max().item()}  # fmt: skip
-        right = (model(torch.as_tensor(u, dtype=model.A.dtype)).argmax(1).numpy() == labels)
+        out: dict[str, Any] = {
+            "rho": lipschitz_constant(model).item(),
+            "convex_penalty": convex_penalty(model).item(),
+            "sensitivity": sensitivity_norm(model).item(),
+            "row_norm": model.A.abs().sum(1).max().item(),
+        }
+        right = model(torch.as_tensor(u, dtype=model.A.dtype)).argmax(1).numpy() == labels
     out |= {"clean": float(right.mean()), "attacked": [], "certified": [], "interval": [], "box": []}
     spec = margins(labels, model.out_features)
     for eps in epsilons:
         broken = attack(model, u, labels, eps, "pgd", steps=attack_steps, restarts=restarts, seed=seed).success
         out["attacked"].append(float((right & ~broken).mean()))
-        out["certified"].append(certify(model, u, labels, eps, method=method, attack_steps=0, early_stop=True).certified_accuracy)
+        out["certified"].append(
+            certify(model, u, labels, eps, method=method, attack_steps=0, early_stop=True).certified_accuracy
+        )
         for bound in ("interval", "box"):
             out[bound].append(float((bounds(model, u, eps=eps, method=bound, spec=spec).lb > 0).all(axis=1).mean()))
     return out

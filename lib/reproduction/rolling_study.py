@@ -44,7 +44,9 @@ class AccuracyStudy(Study):
         return self.shifts
 
 
-def last_step_accuracy(scores: Float[Tensor, "N C"] | Float[Tensor, "N C T"], labels: Int[np.ndarray, "N"] | Int[np.ndarray, "N T"]) -> float:
+def last_step_accuracy(
+    scores: Float[Tensor, "N C"] | Float[Tensor, "N C T"], labels: Int[np.ndarray, N] | Int[np.ndarray, "N T"]
+) -> float:
     """Share of sequences whose largest score at the last step is the last label's.
 
     Args:
@@ -56,7 +58,9 @@ def last_step_accuracy(scores: Float[Tensor, "N C"] | Float[Tensor, "N C T"], la
     return (last.argmax(dim=1) == truth).double().mean().item()
 
 
-def last_step_accuracies(model: nn.Module, test: Mapping[Hashable, tuple[Shaped[np.ndarray, "N ..."], np.ndarray]]) -> dict[Hashable, float]:
+def last_step_accuracies(
+    model: nn.Module, test: Mapping[Hashable, tuple[Shaped[np.ndarray, "N ..."], np.ndarray]]
+) -> dict[Hashable, float]:
     """`last_step_accuracy` of a model on each test set."""
     return {scale: last_step_accuracy(predict(model, u), labels) for scale, (u, labels) in test.items()}
 
@@ -89,12 +93,21 @@ def run_accuracy_study(
             study.shifts = list(data.test)
             label, after = f"{name}-{model_name}-{seed}", None
             if model_name in evaluate_epochs:
-                after = lambda model, test=data.test: list(last_step_accuracies(model, test).values())  # noqa: E731
+                after = lambda model, test=data.test: list(last_step_accuracies(model, test).values())
             model, history = fitted(
-                label, build, data, recipe, seed, key_module=key_module, parameters={"evaluate_epochs": after is not None}, evaluate=after,
+                label,
+                build,
+                data,
+                recipe,
+                seed,
+                key_module=key_module,
+                parameters={"evaluate_epochs": after is not None},
+                evaluate=after,
             )
             study.accuracies.setdefault(model_name, []).append(list(last_step_accuracies(model, data.test).values()))
-            study.train_accuracies.setdefault(model_name, []).append(last_step_accuracy(predict(model, data.u_train), data.y_train))
+            study.train_accuracies.setdefault(model_name, []).append(
+                last_step_accuracy(predict(model, data.u_train), data.y_train)
+            )
             study.histories.setdefault(model_name, []).append(history)
             study.models.setdefault(model_name, []).append(model)
             study.trained.setdefault(model_name, []).append(seed)
@@ -109,7 +122,10 @@ def changed_by_scaling(model: nn.Module, u: Float[np.ndarray, "N T"], t: float) 
     """
     double = copy.deepcopy(model).double()
     inputs = torch.as_tensor(u).double()
-    one, many = (scores[..., -1] if scores.ndim == 3 else scores for scores in (predict(double, inputs), predict(double, t * inputs)))
+    one, many = (
+        scores[..., -1] if scores.ndim == 3 else scores
+        for scores in (predict(double, inputs), predict(double, t * inputs))
+    )
     return (one.argmax(dim=1) != many.argmax(dim=1)).double().mean().item()
 
 
@@ -118,7 +134,9 @@ def accuracy_by_step(model: nn.Module, u: Shaped[np.ndarray, "N T ..."], labels:
     return (predict(model, u).argmax(dim=1) == torch.as_tensor(labels)).double().mean(dim=0).tolist()
 
 
-def given_label_facts(model: SequenceTransformer, u: Float[np.ndarray, "N T 2"], labels: Int[np.ndarray, "N T"]) -> dict[str, float]:
+def given_label_facts(
+    model: SequenceTransformer, u: Float[np.ndarray, "N T 2"], labels: Int[np.ndarray, "N T"]
+) -> dict[str, float]:
     """What a transformer makes of the labels in its input, at the last step.
 
     Args:
@@ -127,8 +145,8 @@ def given_label_facts(model: SequenceTransformer, u: Float[np.ndarray, "N T 2"],
         labels: of every step.
 
     Returns:
-        "given", accuracy with the true labels given; "copied", share of answers equal to the last label given; "alone", accuracy when
-        it is given its own answers instead.
+        "given", accuracy with the true labels given; "copied", share of answers equal to the last label given; "alone",
+        accuracy when it is given its own answers instead.
     """
     answers, truth = predict(model, u)[..., -1].argmax(dim=1), torch.as_tensor(labels)[:, -1]
     previous, own = torch.as_tensor(u)[:, -1, 1].long(), decoded(model, torch.as_tensor(u)[..., 0])[:, -1]
@@ -141,9 +159,11 @@ def given_label_facts(model: SequenceTransformer, u: Float[np.ndarray, "N T 2"],
 
 @torch.no_grad()
 def recursion_difference(model: SequenceImplicitRNN, u: Float[np.ndarray, "N T"], *, sweeps: int = 3000) -> float:
-    """Largest difference, relative to the largest hidden state, between a network's hidden states and the papers' recursion by hand.
+    """Largest difference, relative to the largest hidden state, between a network's hidden states and the papers'
+    recursion by hand.
 
-    x_t = relu(A x_t + B [s_t, h_{t-1}]) by plain fixed-point iteration, h_t = C x_t + D [s_t, h_{t-1}], h_0 = 0, in double precision.
+    x_t = relu(A x_t + B [s_t, h_{t-1}]) by plain fixed-point iteration, h_t = C x_t + D [s_t, h_{t-1}], h_0 = 0, in
+    double precision.
     """
     core, S = copy.deepcopy(model.core).double(), torch.as_tensor(u).double()
     found = core(S.unsqueeze(2))[0]

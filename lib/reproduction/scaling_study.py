@@ -1,4 +1,5 @@
-"""What it costs to fit rows: the backends beside each other, bytes moved and stored, and the price of implicit differentiation.
+"""What it costs to fit rows: the backends beside each other, bytes moved and stored, and the price of implicit
+differentiation.
 
 Source: SIM paper, appendix (parallel implementation, Figure 5).
 """
@@ -40,7 +41,8 @@ KAPPA, BETA = 0.99, 0.5  # beta = lambda = .01 of the paper, in units of the row
 
 @dataclasses.dataclass(frozen=True)
 class RowSet:
-    """Rows of the l1 problem, states in the ball: {"G", "C", "zz", "mask", "first"} as `solve_chunk` reads them, and the samples behind them."""
+    """Rows of the l1 problem, states in the ball: {"G", "C", "zz", "mask", "first"} as `solve_chunk` reads them, and
+    the samples behind them."""
 
     arrays: dict[str, np.ndarray]
     M: np.ndarray
@@ -50,10 +52,11 @@ class RowSet:
 
 
 def row_set(found: States, count: int, seed: int) -> RowSet:
-    """`count` rows in units of the states' standard deviation: the network's own first, then random combinations of those.
+    """`count` rows in units of the states' standard deviation: the network's own first, then random combinations of
+    those.
 
-    A network of this width has a hundred rows; combinations of its pre-activations have the same columns and the same kind of
-    solution.
+    A network of this width has a hundred rows; combinations of its pre-activations have the same columns and the same
+    kind of solution.
     """
     s = scale_of(found, "std").s
     M = np.hstack([found.X / s, found.U, np.ones((found.n_samples, 1))]).astype(np.float64)
@@ -66,32 +69,50 @@ def row_set(found: States, count: int, seed: int) -> RowSet:
     return RowSet({"G": G, "C": C, "zz": zz, "mask": mask, "first": np.zeros(count, dtype=np.int64)}, M)
 
 
-def run_rows(rows: RowSet, backend: str, *, workers: int, chunk: int = 16, beta: float = BETA) -> tuple[np.ndarray, RunReport]:
+def run_rows(
+    rows: RowSet, backend: str, *, workers: int, chunk: int = 16, beta: float = BETA
+) -> tuple[np.ndarray, RunReport]:
     """Weights (r, d) of the rows by one backend, and how the run went; Ray's own messages are kept back."""
     weights = {"beta": beta}
     solver = functools.partial(
-        solve_chunk, n_states=len(rows.arrays["zz"]), kappa=KAPPA, state=weights, output=weights, perspective=False, rtol=1e-6, atol=1e-9
+        solve_chunk,
+        n_states=len(rows.arrays["zz"]),
+        kappa=KAPPA,
+        state=weights,
+        output=weights,
+        perspective=False,
+        rtol=1e-6,
+        atol=1e-9,
     )
     with contextlib.redirect_stderr(io.StringIO()):
         results, report = map_chunks(
-            solver, chunks_of(0, len(rows.arrays["zz"]), chunk), arrays=rows.arrays, backend=backend, workers=workers,
-            warm_up=functools.partial(warm_up, False), progress=False,
-        )  # fmt: skip
+            solver,
+            chunks_of(0, len(rows.arrays["zz"]), chunk),
+            arrays=rows.arrays,
+            backend=backend,
+            workers=workers,
+            warm_up=functools.partial(warm_up, False),
+            progress=False,
+        )
     return np.concatenate([result["A"] for result in results]), report
 
 
 def compare_backends(
     rows: RowSet, counts: Sequence[int], backends: Sequence[str], *, workers: int, repeats: int
 ) -> dict[str, dict[str, list[float]]]:
-    """Seconds of start-up and of the rows (smallest of the repeats), bytes, and whether the weights equal the first backend's.
+    """Seconds of start-up and of the rows (smallest of the repeats), bytes, and whether the weights equal the first
+    backend's.
 
     Start-up is that of the first run in this process, kernels loaded: later runs find Ray running.
 
     Returns:
-        backend -> {"start" (one), "rows", "rate" (rows a second), "shared", "returned", "equal"}, lists over the counts.
+        backend -> {"start" (one), "rows", "rate" (rows a second), "shared", "returned", "equal"}, lists over the
+        counts.
     """
     run_rows(rows.first(2), "serial", workers=1)
-    out: dict[str, dict[str, list[float]]] = {b: {"start": [], "rows": [], "rate": [], "shared": [], "returned": [], "equal": []} for b in backends}
+    out: dict[str, dict[str, list[float]]] = {
+        b: {"start": [], "rows": [], "rate": [], "shared": [], "returned": [], "equal": []} for b in backends
+    }
     for backend in backends:
         out[backend]["start"].append(run_rows(rows.first(2), backend, workers=workers)[1].start_s)
     for count in counts:
@@ -107,7 +128,12 @@ def compare_backends(
                     out[backend]["equal"].append(float(np.array_equal(weights, reference)))
         for backend in backends:
             seconds = min(report.work_s for report in reports[backend])
-            found = {"rows": seconds, "rate": count / seconds, "shared": reports[backend][0].bytes_shared, "returned": reports[backend][0].bytes_returned}
+            found = {
+                "rows": seconds,
+                "rate": count / seconds,
+                "shared": reports[backend][0].bytes_shared,
+                "returned": reports[backend][0].bytes_returned,
+            }
             for name, value in found.items():
                 out[backend][name].append(float(value))
     return out
@@ -119,9 +145,11 @@ def chunk_costs(rows: RowSet, sizes: Sequence[int], beta: float) -> list[float]:
 
 
 def available_cores(workers: int, *, megabytes: int = 24) -> float:
-    """How many cores' worth of work as many threads as `workers` get done now: the ceiling of any speed-up on this machine.
+    """How many cores' worth of work as many threads as `workers` get done now: the ceiling of any speed-up on this
+    machine.
 
-    Mathematics: workers t_1 / t_w, with the times of one digest alone and of one in each thread at once; hashing releases the
+    Mathematics: workers t_1 / t_w, with the times of one digest alone and of one in each thread at once; hashing
+        releases the
     interpreter's lock. Both are medians of nine.
     """
     content = bytes(megabytes << 20)
@@ -158,8 +186,8 @@ def pickled(rows: RowSet, chunk: int = 16) -> dict[str, float]:
     """Bytes and seconds of sending the samples to every chunk by pickle, against the shared arrays once.
 
     Returns:
-        "samples": one copy of M; "every_chunk": one for each chunk; "shared": G, C and the rest, once; "seconds": of pickling and
-        reading one copy.
+        "samples": one copy of M; "every_chunk": one for each chunk; "shared": G, C and the rest, once; "seconds": of
+        pickling and reading one copy.
     """
     begin = time.perf_counter()
     content = pickle.dumps(rows.M, protocol=pickle.HIGHEST_PROTOCOL)
@@ -167,11 +195,17 @@ def pickled(rows: RowSet, chunk: int = 16) -> dict[str, float]:
     seconds = time.perf_counter() - begin
     n_chunks = ceil(len(rows.arrays["zz"]) / chunk)
     shared = sum(a.nbytes for a in rows.arrays.values())
-    return {"samples": float(len(content)), "every_chunk": float(n_chunks * len(content)), "shared": float(shared), "seconds": seconds}
+    return {
+        "samples": float(len(content)),
+        "every_chunk": float(n_chunks * len(content)),
+        "shared": float(shared),
+        "seconds": seconds,
+    }
 
 
 def index_bits(matrix: sp.csr_array) -> dict[str, float]:
-    """Bits of the indices of a CSR matrix: as printed, with the pointers that are needed, as SciPy holds them, and with values.
+    """Bits of the indices of a CSR matrix: as printed, with the pointers that are needed, as SciPy holds them, and with
+    values.
 
     Mathematics, for m non-zeros of (n_r, n_c): printed n_r ceil(log2 m) + m ceil(log2 n_c); needed
     (n_r + 1) ceil(log2(m + 1)) + m ceil(log2 n_c).
@@ -182,19 +216,29 @@ def index_bits(matrix: sp.csr_array) -> dict[str, float]:
     columns = m * ceil(log2(n_c)) if n_c > 1 else 0
     held = 8 * (matrix.indptr.nbytes + matrix.indices.nbytes)
     return {
-        "printed": float(n_r * ceil(log2(m)) + columns if m else 0), "needed": float((n_r + 1) * ceil(log2(m + 1)) + columns),
-        "held": float(held), "with_values": float(held + 8 * matrix.data.nbytes), "dense": float(64 * n_r * n_c),
-    }  # fmt: skip
+        "printed": float(n_r * ceil(log2(m)) + columns if m else 0),
+        "needed": float((n_r + 1) * ceil(log2(m + 1)) + columns),
+        "held": float(held),
+        "with_values": float(held + 8 * matrix.data.nbytes),
+        "dense": float(64 * n_r * n_c),
+    }
 
 
 def pointer_check(n_c: int = 8) -> dict[str, float]:
-    """The printed count of pointer bits for one row with one non-zero, 0, against the values that its pointers take, 2."""
+    """The printed count of pointer bits for one row with one non-zero, 0, against the values that its pointers take,
+    2."""
     matrix = sp.csr_array(([1.0], [3], [0, 1]), shape=(1, n_c))
-    return {"printed_pointer_bits": float(1 * ceil(log2(matrix.nnz))), "pointer_values": float(len(set(matrix.indptr.tolist())))}
+    return {
+        "printed_pointer_bits": float(1 * ceil(log2(matrix.nnz))),
+        "pointer_values": float(len(set(matrix.indptr.tolist()))),
+    }
 
 
-def epoch_against_fit(network: nn.Module, implicit, recipe: Recipe, images: Dataset, samples: int, *, seed: int) -> dict[str, float]:
-    """CPU seconds of state-driven fits of a trained network and of one epoch of implicit differentiation, and what each reaches.
+def epoch_against_fit(
+    network: nn.Module, implicit, recipe: Recipe, images: Dataset, samples: int, *, seed: int
+) -> dict[str, float]:
+    """CPU seconds of state-driven fits of a trained network and of one epoch of implicit differentiation, and what each
+    reaches.
 
     A first epoch on a few images and a first fit are run and thrown away: they import and compile. Of two
     runs the shorter counts, but for the long fit.
@@ -236,6 +280,10 @@ def epoch_against_fit(network: nn.Module, implicit, recipe: Recipe, images: Data
         runs = [seconds(functools.partial(work, count)) for _ in range(1 if name == "fit_all" else 2)]
         out[name] = min(time_used for time_used, _ in runs)
         model = runs[0][1]
-        reached = accuracy_of(model, u, labels) if name == "epoch" else float((model.predict(u).argmax(axis=1) == labels).mean())
+        reached = (
+            accuracy_of(model, u, labels)
+            if name == "epoch"
+            else float((model.predict(u).argmax(axis=1) == labels).mean())
+        )
         out[f"accuracy_{name}"] = 100 * reached
     return out

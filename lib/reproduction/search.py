@@ -68,8 +68,14 @@ def candidates() -> Iterator[Candidate]:
         loss = "cross_entropy" if task == "rolling_argmax" else "mse"
         for model, extra, build in _models(task):
             sequential = model in SEQUENTIAL
-            recipe = Recipe(epochs=SEQUENCE_EPOCHS if sequential else EPOCHS, lr=lr, batch_size=batch_size, loss=loss,
-                            clip=1.0 if sequential else None, on_nan="stop")
+            recipe = Recipe(
+                epochs=SEQUENCE_EPOCHS if sequential else EPOCHS,
+                lr=lr,
+                batch_size=batch_size,
+                loss=loss,
+                clip=1.0 if sequential else None,
+                on_nan="stop",
+            )
             yield task, model, setting | extra, build, recipe
 
 
@@ -82,7 +88,11 @@ def _models(task: str) -> Iterator[tuple[str, dict[str, Any], Callable[[int], nn
     every = "every" if task == "rolling_average" else "last"
     if "n" in sizes:
         for kappa in KAPPAS:
-            yield "implicit", {"kappa": kappa}, lambda seed, kappa=kappa: ImplicitModel(p, q, sizes["n"], kappa=kappa, seed=seed)
+            yield (
+                "implicit",
+                {"kappa": kappa},
+                lambda seed, kappa=kappa: ImplicitModel(p, q, sizes["n"], kappa=kappa, seed=seed),
+            )
     if "mlp" in sizes:
         yield "mlp", {}, lambda seed: MLP((p, *sizes["mlp"], q), seed=seed)
     if "rnn" in sizes:
@@ -95,7 +105,8 @@ def _models(task: str) -> Iterator[tuple[str, dict[str, Any], Callable[[int], nn
 
 
 def training_data(task: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """In-distribution inputs and targets of a task; no test set is drawn beyond the generators' own, which is not looked at.
+    """In-distribution inputs and targets of a task; no test set is drawn beyond the generators' own, which is not
+    looked at.
 
     Raises:
         ValueError: an unknown task.
@@ -123,7 +134,8 @@ def split(n: int, seed: int, span: int = 0) -> list[tuple[np.ndarray, np.ndarray
     Args:
         n: samples.
         seed: of the random folds.
-        span: 0 where samples are independent: random folds. Else sample i is a window of the points i, ..., i + span - 1
+        span: 0 where samples are independent: random folds. Else sample i is a window of the points i, ..., i + span -
+            1
             of a series: folds are blocks of consecutive windows, and the `span` windows next to a block on either side
             are not trained on, so that no point of a training window, input or target, is one of a held-out window.
 
@@ -135,7 +147,7 @@ def split(n: int, seed: int, span: int = 0) -> list[tuple[np.ndarray, np.ndarray
     order = np.arange(n) if span else np.random.default_rng(seed).permutation(n)
     folds = np.array_split(order, FOLDS)
     if not span:
-        return [(np.concatenate(folds[:k] + folds[k + 1:]), held_out) for k, held_out in enumerate(folds)]
+        return [(np.concatenate(folds[:k] + folds[k + 1 :]), held_out) for k, held_out in enumerate(folds)]
     pairs = [(order[(order < block[0] - span) | (order > block[-1] + span)], block) for block in folds]
     if not all(len(rest) for rest, _ in pairs):
         raise ValueError(f"{n} windows of {span} points leave nothing to train on beside a held-out block")
@@ -171,8 +183,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", default=str(RESULTS / "search.json"))
     options = parser.parse_args(arguments)
     path = Path(options.json)
-    parameters = {"seed": options.seed, "folds": FOLDS, "epochs": EPOCHS, "n_train": N_TRAIN,
-                  "sequence_epochs": SEQUENCE_EPOCHS, "n_sequences": N_SEQUENCES}
+    parameters = {
+        "seed": options.seed,
+        "folds": FOLDS,
+        "epochs": EPOCHS,
+        "n_train": N_TRAIN,
+        "sequence_epochs": SEQUENCE_EPOCHS,
+        "n_sequences": N_SEQUENCES,
+    }
     key = content_key(modules=["reproduction.search"], parameters=parameters, data={}, lock=None)
     content = load(path)
     if content is not None and "points" not in content:
@@ -196,15 +214,25 @@ def main(arguments: list[str] | None = None) -> int:
         start, cpu = time.perf_counter(), time.process_time()
         errors = cross_validate(u, y, build, recipe, options.seed, SPANS.get(task, 0))
         fresh += 1
-        content["points"].append({
-            "task": task, "model": model, "setting": setting, "errors": [str(e) if not np.isfinite(e) else e for e in errors],
-            "cpu_seconds": round(time.process_time() - cpu, 2), "seconds": round(time.perf_counter() - start, 2),
-        })
+        content["points"].append(
+            {
+                "task": task,
+                "model": model,
+                "setting": setting,
+                "errors": [str(e) if not np.isfinite(e) else e for e in errors],
+                "cpu_seconds": round(time.process_time() - cpu, 2),
+                "seconds": round(time.perf_counter() - start, 2),
+            }
+        )
         spent = {name: sum(point[name] for point in content["points"]) for name in ("seconds", "cpu_seconds")}
         content["provenance"] = provenance({"code_key": key, "data_key": "{}"}, **spent)
         save(path, content)
-        print(f"[{number}/{len(grid)}] {task} {model} {setting}: {summary(content['points'][-1]['errors'])}", flush=True)
-    ranked = sorted(content["points"], key=lambda p: (p["task"], p["model"], float(np.median([float(e) for e in p["errors"]]))))
+        print(
+            f"[{number}/{len(grid)}] {task} {model} {setting}: {summary(content['points'][-1]['errors'])}", flush=True
+        )
+    ranked = sorted(
+        content["points"], key=lambda p: (p["task"], p["model"], float(np.median([float(e) for e in p["errors"]])))
+    )
     print("\nbest in distribution:")
     for (task, model), points in itertools.groupby(ranked, key=lambda p: (p["task"], p["model"])):
         best = next(iter(points))

@@ -13,13 +13,17 @@ def matrix_and_row_sums(matrices: Mapping[str, Sequence[Sequence[float]]], class
     """Each matrix as a heat map above the row sums of its classes (mean over columns, so that both have one unit)."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(2 * len(matrices), 1, figsize=(6.2, 6.0 * len(matrices)), squeeze=False, gridspec_kw={"hspace": 0.62})
+    figure, panels = plt.subplots(
+        2 * len(matrices), 1, figsize=(6.2, 6.0 * len(matrices)), squeeze=False, gridspec_kw={"hspace": 0.62}
+    )
     for (name, S), above, below in zip(matrices.items(), panels[::2, 0], panels[1::2, 0], strict=True):
         S = np.asarray(S, dtype=float)
         shown = above.imshow(S, aspect="auto", cmap="cividis", interpolation="nearest")
         above.set(xlabel="input pixel", ylabel="output", title=f"S of 784-300-10, {name}", yticks=range(len(S)))
         above.grid(False)
-        figure.colorbar(shown, ax=[above, below], label="bound of the slope", location="right", shrink=0.4, anchor=(0, 1))
+        figure.colorbar(
+            shown, ax=[above, below], label="bound of the slope", location="right", shrink=0.4, anchor=(0, 1)
+        )
         below.bar(range(len(S)), S.sum(axis=1), color="#0173b2")
         below.set(ylabel="row sum of S", xticks=range(len(S)))
         below.set_xticklabels(classes[name], rotation=45, ha="right", fontsize="small")
@@ -49,7 +53,9 @@ def rows_against_gain(points: Mapping[str, Mapping[str, Sequence[float]]]):
 
     figure, axes = plt.subplots(figsize=(6.2, 4.2))
     for (name, both), colour, marker in zip(points.items(), seaborn.color_palette("colorblind"), "osD^v", strict=False):
-        axes.scatter(both["row_sum"], 100 * np.asarray(both["gain"], dtype=float), color=colour, marker=marker, label=name)
+        axes.scatter(
+            both["row_sum"], 100 * np.asarray(both["gain"], dtype=float), color=colour, marker=marker, label=name
+        )
     axes.set(xlabel="row sum of S over the mean of the network", ylabel="accuracy gained from all the data (points)")
     legend_below(axes)
     return figure

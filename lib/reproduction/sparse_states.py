@@ -1,7 +1,7 @@
 """Sparse models of a trained network's states: the thesis' row problems over a sweep of radii, and its lasso control.
 
-Algorithm 2 of the thesis fits the rows of (A, B) only, with a := (a, b) in one ball. The outputs keep the network's own last
-layer, which solves the output problem (3.5) without error.
+Algorithm 2 of the thesis fits the rows of (A, B) only, with a := (a, b) in one ball. The outputs keep the network's own
+last layer, which solves the output problem (3.5) without error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def radius_sweep(
 ) -> dict[float, SparseModel]:
     """Rows of (A, B) inside balls of several radii, least squares otherwise; one pass over the path for all radii.
 
-    Mathematics: min 1/2 ||A' x' + B' u + b - z'||^2 subject to ||(a', b')||_1 <= kappa for each row, in the units of `scale`;
+    Mathematics: min 1/2 ||A' x' + B' u + b - z'||^2 subject to ||(a', b')||_1 <= kappa for each row, in the units of
+        `scale`;
     the bias is free.
 
     Args:
@@ -114,7 +115,9 @@ def lasso_sweep(found: States, shares: Sequence[float], *, scale: Any = "std") -
         mean = scaled.G[-1, columns][None, :-1] * (scaled.C[own, -1:] / scaled.G[-1, -1])
         largest = np.abs(scaled.C[own][:, columns][:, :-1] - mean).max(axis=1)
         for share in shares:
-            rows[share][own] = lasso_rows(scaled.G, scaled.C[own], scaled.zz[own], beta=share * largest, columns=columns)
+            rows[share][own] = lasso_rows(
+                scaled.G, scaled.C[own], scaled.zz[own], beta=share * largest, columns=columns
+            )
     return {share: sparse_model(found, rows[share], units.s, 0) for share in shares}
 
 
@@ -124,7 +127,8 @@ def sparse_model(found: States, rows: Float[np.ndarray, "n d"], s: Float[np.ndar
     n = found.n_states
     head = np.hstack([teacher.C.toarray() * s, teacher.D.toarray(), teacher.d[:, None]])
     A, B, C, D, b, d = original_units(np.vstack([rows, head]), problem, s)
-    # Dense: a hundred states. At kappa = .99 Picard gains a hundredth a step; a model that does not converge is an error.
+    # Dense: a hundred states. At kappa = .99 Picard gains a hundredth a step; a model that does not converge is an
+    # error.
     matrices = (M.toarray() for M in (A, B, C, D))
     model = ImplicitModel.from_matrices(*matrices, found.activation, b=b, d=d, on_failure="raise", max_iter=5000)
     states_nnz = A.nnz + B.nnz + int(np.count_nonzero(b))
@@ -134,18 +138,25 @@ def sparse_model(found: States, rows: Float[np.ndarray, "n d"], s: Float[np.ndar
     left = problem.zz[:n] - 2 * (full * problem.C[:n]).sum(axis=1) + ((full @ problem.G) * full).sum(axis=1)
     matching = 1 - np.divide(left, total, out=np.zeros(n), where=total > 1e-12 * problem.zz[:n])
     return SparseModel(
-        model, states_nnz, A.nnz, int(np.count_nonzero(A.diagonal())), states_nnz + C.nnz + D.nnz + int(np.count_nonzero(d)),
-        failed, matching,
-    )  # fmt: skip
+        model,
+        states_nnz,
+        A.nnz,
+        int(np.count_nonzero(A.diagonal())),
+        states_nnz + C.nnz + D.nnz + int(np.count_nonzero(d)),
+        failed,
+        matching,
+    )
 
 
 @torch.no_grad()
-def own_states(model: ImplicitModel, u: Float[np.ndarray, "N p"], *, batch_size: int = 2000) -> Float[np.ndarray, "N n"]:
+def own_states(
+    model: ImplicitModel, u: Float[np.ndarray, "N p"], *, batch_size: int = 2000
+) -> Float[np.ndarray, "N n"]:
     """Equilibria of a model, (N, n)."""
     return np.vstack([model.equilibrium(part).x.numpy() for part in torch.as_tensor(u).double().split(batch_size)])
 
 
-def accuracy_of(model: torch.nn.Module, u: Float[np.ndarray, "N p"], labels: Int[np.ndarray, "N"]) -> float:
+def accuracy_of(model: torch.nn.Module, u: Float[np.ndarray, "N p"], labels: Int[np.ndarray, N]) -> float:
     """Share of samples whose largest output is the label's; the inputs are cast to the model's type."""
     from reproduction.evaluation import predict
     from reproduction.fgsm import dtype_of
@@ -154,13 +165,18 @@ def accuracy_of(model: torch.nn.Module, u: Float[np.ndarray, "N p"], labels: Int
 
 
 def refit_head(
-    model: ImplicitModel, u: Float[np.ndarray, "N p"], y: Float[np.ndarray, "N q"], u_test: Float[np.ndarray, "M p"], *, ridge: float = 1e-6
+    model: ImplicitModel,
+    u: Float[np.ndarray, "N p"],
+    y: Float[np.ndarray, "N q"],
+    u_test: Float[np.ndarray, "M p"],
+    *,
+    ridge: float = 1e-6,
 ) -> Float[np.ndarray, "M q"]:
     """Outputs for test samples after the read-out (C, d) was fitted anew to the model's own equilibria.
 
     Mathematics: ridge regression of y on (x, 1), penalty ridge times the number of samples. No label is used: y are the
     network's outputs.
-    """  # fmt: skip
+    """
     x, x_test = (np.hstack([own_states(model, part), np.ones((len(part), 1))]) for part in (u, u_test))
     W = np.linalg.solve(x.T @ x + ridge * len(x) * np.eye(x.shape[1]), x.T @ np.asarray(y, dtype=np.float64))
     return x_test @ W
@@ -178,5 +194,3 @@ def plateau(shares: Sequence[float], accuracies: Sequence[float], within: float 
     share, accuracy = np.asarray(shares)[order], np.asarray(accuracies)[order]
     short = np.flatnonzero(accuracy < accuracy[-1] - within)
     return float(share[short[-1] + 1] if len(short) else share[0])
-
-

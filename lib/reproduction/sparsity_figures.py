@@ -35,7 +35,9 @@ def style(name: str, position: int = 0) -> dict[str, Any]:
     return {"label": label, "color": seaborn.color_palette("colorblind")[colour], "marker": marker, "linestyle": line}
 
 
-def tradeoff(axes, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], *, limit: float | None = None) -> None:
+def tradeoff(
+    axes, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], *, limit: float | None = None
+) -> None:
     """Accuracy drop against sparsity: a point is a setting, at its medians, its bar the range of drops over the seeds.
 
     Args:
@@ -61,8 +63,13 @@ def tradeoff(axes, curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]]
 
 
 def against_share(
-    axes, shares: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], *, ylabel: str, labels: Mapping[str, str] | None = None
-) -> None:  # fmt: skip
+    axes,
+    shares: Sequence[float],
+    curves: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    ylabel: str,
+    labels: Mapping[str, str] | None = None,
+) -> None:
     """Curves over the share of the training data, median and range over the seeds.
 
     Args:

@@ -1,7 +1,8 @@
 """Sparsity against accuracy: a network's sparse implicit models beside what is left of it under the usual pruning.
 
-Every function returns plain lists and numbers, one entry a setting, so that a notebook records and draws them as they are.
-Accuracies, drops and sparsities are in per cent and points; a drop is the network's test accuracy less the model's.
+Every function returns plain lists and numbers, one entry a setting, so that a notebook records and draws them as they
+are. Accuracies, drops and sparsities are in per cent and points; a drop is the network's test accuracy less the
+model's.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ def part_of(posts: Dataset, share: float, seed: int) -> np.ndarray:
 def radius_curve(network: nn.Module, posts: Dataset, kappas: Sequence[float], **options: Any) -> tuple[Curve, States]:
     """Sparse models of a sweep of radii: sparsity, drops, counts, and what explains the drops.
 
-    "drop_head" is the drop after refitting the read-out to the model's own equilibria; "drop_forced" that of the rows fed with
-    the network's states instead of the model's own, as they were fitted; "match_1", ... the median R^2 of each layer's rows;
-    "bypass" the share of the non-zeros of the last layer's rows that stand on inputs instead of the layer below.
+    "drop_head" is the drop after refitting the read-out to the model's own equilibria; "drop_forced" that of the rows
+    fed with the network's states instead of the model's own, as they were fitted; "match_1", ... the median R^2 of each
+    layer's rows; "bypass" the share of the non-zeros of the last layer's rows that stand on inputs instead of the layer
+    below.
 
     Args:
         network, posts: the teacher and its data; all training samples are used.
@@ -100,7 +102,10 @@ def magnitude_curves(
     """
     base = test_accuracy(network, posts)
     biases = sum(parameter.numel() for parameter in network.parameters() if parameter.ndim < 2)
-    curves = {name: empty_curve("sparsity", "drop") for name in ("magnitude", "magnitude_layer", "magnitude_retrained", "magnitude_layer_retrained")}
+    curves = {
+        name: empty_curve("sparsity", "drop")
+        for name in ("magnitude", "magnitude_layer", "magnitude_retrained", "magnitude_layer_retrained")
+    }
     for target in sparsities:
         keep = round((1 - target / 100) * nonzeros(network)) - biases
         if target < 0 or keep < 1:
@@ -123,9 +128,18 @@ def lasso_curve(found: States, network: nn.Module, posts: Dataset, shares: Seque
 
 
 def share_curves(
-    network: nn.Module, posts: Dataset, shares: Sequence[float], kappas: Sequence[float], *, build, recipe: Recipe, seed: int, **options: Any
+    network: nn.Module,
+    posts: Dataset,
+    shares: Sequence[float],
+    kappas: Sequence[float],
+    *,
+    build,
+    recipe: Recipe,
+    seed: int,
+    **options: Any,
 ) -> dict[str, list[float]]:
-    """Test accuracy against the share of the training data, of sparse models and of a dense network trained on that share.
+    """Test accuracy against the share of the training data, of sparse models and of a dense network trained on that
+    share.
 
     Args:
         build: makes the untrained dense network, the control.
@@ -134,7 +148,7 @@ def share_curves(
 
     Returns:
         "kappa" (as text) -> accuracies, one a share, and "dense" -> those of the retrained network.
-    """  # fmt: skip
+    """
     curves: dict[str, list[float]] = {f"{kappa:g}": [] for kappa in kappas} | {"dense": []}
     whole = states(network.eval(), posts.u_train)
     for share in shares:
@@ -149,10 +163,20 @@ def share_curves(
     return curves
 
 
-def objective_curve(found: States, network: nn.Module, posts: Dataset, weights: Sequence[float], objective: str, *, knee: float = 1.0, **options: Any) -> Curve:
+def objective_curve(
+    found: States,
+    network: nn.Module,
+    posts: Dataset,
+    weights: Sequence[float],
+    objective: str,
+    *,
+    knee: float = 1.0,
+    **options: Any,
+) -> Curve:
     """SIM fits over weights of one objective: sparsity, drop, non-zeros of A, B, C, D, failed rows, seconds.
 
-    The weight w of an objective is that of its l1 part: f = 2 w ||a||_1 ("l1"); alpha s + eta t with 2 sqrt(alpha eta) = 2 w and
+    The weight w of an objective is that of its l1 part: f = 2 w ||a||_1 ("l1"); alpha s + eta t with 2 sqrt(alpha eta)
+        = 2 w and
     sqrt(eta / alpha) = knee ("perspective"); w ||a||^2 ("l2", which (5) and (10) of the SIM paper amount to).
 
     Args:
@@ -167,7 +191,11 @@ def objective_curve(found: States, network: nn.Module, posts: Dataset, weights: 
     u, labels = posts.test[0]
     curve = empty_curve("sparsity", "drop", "A", "B", "C", "D", "failed", "seconds")
     for weight in weights:
-        terms = {"l1": {"beta": 2 * weight}, "l2": {"alpha": weight}, "perspective": {"alpha": weight / knee, "eta": weight * knee}}[objective]
+        terms = {
+            "l1": {"beta": 2 * weight},
+            "l2": {"alpha": weight},
+            "perspective": {"alpha": weight / knee, "eta": weight * knee},
+        }[objective]
         fit = fit_sim(found, objective=objective, **terms, **options)
         curve["sparsity"].append(sparsity(fit.nnz, network))
         curve["drop"].append(base - 100 * float((fit.predict(u).argmax(axis=1) == labels).mean()))
@@ -178,7 +206,9 @@ def objective_curve(found: States, network: nn.Module, posts: Dataset, weights: 
     return curve
 
 
-def mean_difference(one: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], points: int = 41) -> float:
+def mean_difference(
+    one: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], points: int = 41
+) -> float:
     """Mean drop of `one` less that of `other` at equal sparsity, over the range of sparsities that both curves reach.
 
     Both are interpolated linearly; NaN where the ranges do not meet.
@@ -196,6 +226,7 @@ def mean_difference(one: Mapping[str, Sequence[float]], other: Mapping[str, Sequ
 
 
 def best_sparse(curve: Mapping[str, Sequence[float]]) -> float:
-    """Largest sparsity above zero at which the model is more accurate than the network (drop below zero); 0 if there is none."""
+    """Largest sparsity above zero at which the model is more accurate than the network (drop below zero); 0 if there is
+    none."""
     fine = [s for s, d in zip(curve["sparsity"], curve["drop"], strict=True) if d < 0 < s]
     return max(fine, default=0.0)

@@ -1,4 +1,5 @@
-"""Facts of the spiky series: its controls, the error that no forecast can avoid, and what a forecast does inside a spike."""
+"""Facts of the spiky series: its controls, the error that no forecast can avoid, and what a forecast does inside a
+spike."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ SPIKE_LENGTH = 100
 def control_forecasts(data: Dataset) -> dict[str, tuple[Float[np.ndarray, "N 1"], Float[np.ndarray, "M 1"]]]:
     """Forecasts of the training and of the test windows that need no network.
 
-    constant: the training mean. persistence: the window's last value. autoregression: the linear map of the window, with a constant,
+    constant: the training mean. persistence: the window's last value. autoregression: the linear map of the window,
+        with a constant,
     of least squared error on the training part.
 
     Args:
@@ -42,7 +44,9 @@ def control_forecasts(data: Dataset) -> dict[str, tuple[Float[np.ndarray, "N 1"]
     }
 
 
-def split_error(forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, "N"]) -> dict[str, float]:
+def split_error(
+    forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, N]
+) -> dict[str, float]:
     """Mean squared error of all windows, and of those whose target lies inside and outside a spike.
 
     Raises:
@@ -51,10 +55,16 @@ def split_error(forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N
     if forecast.shape != target.shape or len(inside) != len(target):
         raise ValueError(f"forecast {forecast.shape}, target {target.shape} and mask {inside.shape} do not match")
     squared = ((np.asarray(forecast, np.float64) - target) ** 2)[:, 0]
-    return {"all": float(squared.mean()), "inside": float(squared[inside].mean()), "outside": float(squared[~inside].mean())}
+    return {
+        "all": float(squared.mean()),
+        "inside": float(squared[inside].mean()),
+        "outside": float(squared[~inside].mean()),
+    }
 
 
-def resemblance(forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, "N"]) -> dict[str, float]:
+def resemblance(
+    forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, N]
+) -> dict[str, float]:
     """Inside spikes: the forecasts' standard deviation over the series' (magnitude), and their correlation (location).
 
     A constant forecast has magnitude 0 and no correlation, given as 0.
@@ -83,9 +93,10 @@ def _test_start(data: Dataset) -> int:
 def floor(data: Dataset, *, noise: float, restart: bool) -> dict[str, float]:
     """Mean squared test error, in the data's scale, of a forecaster that knows everything but the future.
 
-    It knows the law of the series, the phase x and whether the present point is in a spike. It does not know the noise to come, nor that
-    a spike will begin, nor that it ends, unless each spike restarts and so tells its age. A change being due in one step of a hundred
-    or less, the best forecast is that there is none (hedging gains a hundredth of what follows). What remains is
+    It knows the law of the series, the phase x and whether the present point is in a spike. It does not know the noise
+    to come, nor that a spike will begin, nor that it ends, unless each spike restarts and so tells its age. A change
+    being due in one step of a hundred or less, the best forecast is that there is none (hedging gains a hundredth of
+    what follows). What remains is
 
         noise    variance of the noise times the share of noisy targets
         entries  sum of (spike(x) - sin(x))^2 over the first points of spikes, over the number of targets
@@ -117,13 +128,17 @@ def floor(data: Dataset, *, noise: float, restart: bool) -> dict[str, float]:
 
 
 def closest_epoch(train: Sequence[float], test: Sequence[float], published: Mapping[str, float]) -> tuple[float, float]:
-    """The epoch, from 1, after which both errors are nearest to published ones, and the factor by which the worse of the two is off.
+    """The epoch, from 1, after which both errors are nearest to published ones, and the factor by which the worse of
+    the two is off.
 
     Args:
         train, test: errors after each epoch.
         published: "train" and "test".
     """
-    off = [max(abs(np.log(a / published["train"])), abs(np.log(b / published["test"]))) for a, b in zip(train, test, strict=True)]
+    off = [
+        max(abs(np.log(a / published["train"])), abs(np.log(b / published["test"])))
+        for a, b in zip(train, test, strict=True)
+    ]
     best = int(np.argmin(off))
     return float(best + 1), float(np.exp(off[best]))
 

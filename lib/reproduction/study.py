@@ -58,13 +58,15 @@ class Study:
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
-    """Seed by seed, numerator / denominator; infinite where only the denominator is 0, NaN where both are 0 or infinite."""
+    """Seed by seed, numerator / denominator; infinite where only the denominator is 0, NaN where both are 0 or
+    infinite."""
     pairs = zip(numerator, denominator, strict=True)
     return [a / b if b else (math.inf if a > 0 else math.nan) for a, b in pairs]
 
 
 def loglog_slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Slope of log y against log x by least squares, and the fit's R^2; NaN where a value is not positive and finite."""
+    """Slope of log y against log x by least squares, and the fit's R^2; NaN where a value is not positive and
+    finite."""
     if not all(0 < value < math.inf for value in (*x, *y)):
         return math.nan, math.nan
     a, b = [math.log(value) for value in x], [math.log(value) for value in y]
@@ -110,7 +112,14 @@ def fitted(
         history = train(model, data.u_train, data.y_train, recipe=recipe, seed=seed, evaluate=evaluate, label=label)
     else:
         model, history = train_or_load(
-            label, build=build, data=data, recipe=recipe, seed=seed, key_modules=[key_module], evaluate=evaluate, parameters=parameters,
+            label,
+            build=build,
+            data=data,
+            recipe=recipe,
+            seed=seed,
+            key_modules=[key_module],
+            evaluate=evaluate,
+            parameters=parameters,
         )
     return model.eval(), history
 
@@ -151,7 +160,14 @@ def run_study(
         for model_name, (build, recipe) in models_of(seed).items():
             label, recipe = f"{name}-{model_name}-{seed}", scaled(recipe, epochs_scale)
             model, history = fitted(
-                label, build, data, recipe, seed, key_module=key_module, parameters={"evaluate_epochs": evaluate_epochs}, evaluate=after,
+                label,
+                build,
+                data,
+                recipe,
+                seed,
+                key_module=key_module,
+                parameters={"evaluate_epochs": evaluate_epochs},
+                evaluate=after,
             )
             errors = list(evaluate(model, data.test).values())
             trained = evaluate(model, {"train": (data.u_train, data.y_train)})["train"]

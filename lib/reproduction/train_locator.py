@@ -1,10 +1,11 @@
-"""Train a locator for regional use and write the file that `implicit_models.seismology.locate --method implicit|eikonet` reads.
+"""Train a locator for regional use and write the file that `implicit_models.seismology.locate --method
+implicit|eikonet` reads.
 
     python -m reproduction.train_locator --method implicit|eikonet [--profile quick|full] [--seed 0] [--out FILE]
 
-Five stations within 20 degrees of the source, anywhere on the globe's training half; longitudes relative to the anchor, in which the
-1-D Earth is the same at every longitude, so that the locator serves all of them; picks with normal errors of .5 s and back-azimuths
-with errors of 5 degrees. The file says all this.
+Five stations within 20 degrees of the source, anywhere on the globe's training half; longitudes relative to the anchor,
+in which the 1-D Earth is the same at every longitude, so that the locator serves all of them; picks with normal errors
+of .5 s and back-azimuths with errors of 5 degrees. The file says all this.
 """
 
 from __future__ import annotations
@@ -39,9 +40,16 @@ def regional_data(profile: str, seed: int) -> Dataset:
     """Data set of the regional locators; test 0 is in distribution, the bands lie outside the training half."""
     chosen = settings(profile)
     return earthquake(
-        task.N_STATIONS, max_dist_deg=MAX_DIST_DEG, step_deg=chosen["step_deg"], depths=chosen["depths"], noise_s=NOISE_S, noise_deg=NOISE_DEG,
-        longitude=SETTING, bands=task.BANDS, seed=seed,
-    )  # fmt: skip
+        task.N_STATIONS,
+        max_dist_deg=MAX_DIST_DEG,
+        step_deg=chosen["step_deg"],
+        depths=chosen["depths"],
+        noise_s=NOISE_S,
+        noise_deg=NOISE_DEG,
+        longitude=SETTING,
+        bands=task.BANDS,
+        seed=seed,
+    )
 
 
 def train_locator(method: str, profile: str = "full", seed: int = 0, *, progress: bool = True) -> LearnedLocator:
@@ -66,11 +74,18 @@ def train_locator(method: str, profile: str = "full", seed: int = 0, *, progress
     model.eval()
     encoding = Encoding.from_dict(data.meta["encoding"])
     about = {
-        "trained on": "Ak135, 1-D Earth, synthetic events from 90 E over 180 to 90 W", "stations within, degrees": MAX_DIST_DEG,
-        "noise of picks, s": NOISE_S, "noise of back-azimuths, degrees": NOISE_DEG, "longitude": "relative to the anchor",
-        "samples": len(data.u_train), "batch": recipe.batch_size, "steps": recipe.epochs * -(-len(data.u_train) // recipe.batch_size),
-        "profile": profile, "seed": seed, "test": tested(model, data),
-    }  # fmt: skip
+        "trained on": "Ak135, 1-D Earth, synthetic events from 90 E over 180 to 90 W",
+        "stations within, degrees": MAX_DIST_DEG,
+        "noise of picks, s": NOISE_S,
+        "noise of back-azimuths, degrees": NOISE_DEG,
+        "longitude": "relative to the anchor",
+        "samples": len(data.u_train),
+        "batch": recipe.batch_size,
+        "steps": recipe.epochs * -(-len(data.u_train) // recipe.batch_size),
+        "profile": profile,
+        "seed": seed,
+        "test": tested(model, data),
+    }
     if method == "implicit":
         return LearnedLocator.from_matrices(model.A, model.B, model.C, model.D, encoding, about=about)
     layers = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in model.layers]
@@ -83,7 +98,9 @@ def tested(model: torch.nn.Module, data: Dataset) -> dict[str, dict[str, float]]
     found = {}
     for k in (0, task.BANDS[-1]):
         u, y = data.test[k]
-        scores = location_scores(predict(model, torch.as_tensor(u), batch_size=4000).double().numpy(), y, SETTING, data.meta, k)
+        scores = location_scores(
+            predict(model, torch.as_tensor(u), batch_size=4000).double().numpy(), y, SETTING, data.meta, k
+        )
         found["in distribution" if k == 0 else f"k = {k}"] = {name: round(scores[name], 2) for name in shown}
     return found
 

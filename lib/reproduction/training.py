@@ -133,9 +133,7 @@ class _Run:
         self.history = History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         # The fused step has the least overhead, which dominates for models of a few hundred parameters.
-        self.optimizer = torch.optim.Adam(
-            self.parameters, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True
-        )
+        self.optimizer = torch.optim.Adam(self.parameters, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
         self.shuffling = torch.Generator().manual_seed(seed)
         # Dropout draws from the global generator; it gets a stream of its own for the run's length.
         self.dropout_state = torch.Generator().manual_seed(seed + 1).get_state()

@@ -1,10 +1,12 @@
-"""A network and its data for the page that sparsifies the reader's own: a small one, trained in seconds, or one that a parameter names.
+"""A network and its data for the page that sparsifies the reader's own: a small one, trained in seconds, or one that a
+parameter names.
 
 A named function is called with the seed and returns
 
     network, (samples, labels), (test samples, test labels)
 
-a torch module in evaluation mode, samples (N, ...) of its dtype, and integer labels (N,): what is needed to fit, and to say what was lost.
+a torch module in evaluation mode, samples (N, ...) of its dtype, and integer labels (N,): what is needed to fit, and to
+say what was lost.
 """
 
 from __future__ import annotations
@@ -22,17 +24,35 @@ from reproduction.recipe import Recipe
 from reproduction.training import train
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0,), "n_train": 5000, "n_test": 1000, "epochs": 2, "m": 500, "shares": (0.1, 0.4), "retrain": 10, "samples": (150, 500), "fine_tune": 3},
-    "full": {
-        "seeds": (0, 1, 2), "n_train": 10_000, "n_test": 5000, "epochs": 5, "m": 1000, "shares": (0.03, 0.1, 0.25, 0.5), "retrain": 10,
-        "samples": (100, 200, 500, 1000, 2000), "fine_tune": 10,
+    "quick": {
+        "seeds": (0,),
+        "n_train": 5000,
+        "n_test": 1000,
+        "epochs": 2,
+        "m": 500,
+        "shares": (0.1, 0.4),
+        "retrain": 10,
+        "samples": (150, 500),
+        "fine_tune": 3,
     },
-}  # fmt: skip
+    "full": {
+        "seeds": (0, 1, 2),
+        "n_train": 10_000,
+        "n_test": 5000,
+        "epochs": 5,
+        "m": 1000,
+        "shares": (0.03, 0.1, 0.25, 0.5),
+        "retrain": 10,
+        "samples": (100, 200, 500, 1000, 2000),
+        "fine_tune": 10,
+    },
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """A trained classifier and its data. cpu_seconds: of the training, 0 where it is not ours. note: what the data are."""
+    """A trained classifier and its data. cpu_seconds: of the training, 0 where it is not ours. note: what the data
+    are."""
 
     network: nn.Module
     u: Float[Tensor, "N ..."]
@@ -57,15 +77,23 @@ class Residual(nn.Module):
 
 
 def small_network(side: int, classes: int, seed: int) -> nn.Sequential:
-    """A convolutional network of plain torch.nn for grey images of `side` x `side`, a multiple of 4, with random weights."""
+    """A convolutional network of plain torch.nn for grey images of `side` x `side`, a multiple of 4, with random
+    weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 12, 3, stride=2, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
-            Residual(12), nn.MaxPool2d(2),
-            nn.Conv2d(12, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU(), nn.AvgPool2d(2),
-            nn.Flatten(), nn.Linear(24 * (side // 8) ** 2, classes),
-        )  # fmt: skip
+            nn.Conv2d(1, 12, 3, stride=2, padding=1),
+            nn.BatchNorm2d(12),
+            nn.ReLU(),
+            Residual(12),
+            nn.MaxPool2d(2),
+            nn.Conv2d(12, 24, 3, padding=1),
+            nn.BatchNorm2d(24),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(24 * (side // 8) ** 2, classes),
+        )
 
 
 def small_task(seed: int, profile: str) -> Task:
@@ -73,17 +101,30 @@ def small_task(seed: int, profile: str) -> Task:
     chosen = PROFILES[profile]
     images = load("auto", seed=seed, n_train=chosen["n_train"], n_test=chosen["n_test"])
     side = round(images.u_train.shape[1] ** 0.5)
-    (u, y), (u_test, y_test) = ((torch.from_numpy(a).reshape(-1, 1, side, side), torch.from_numpy(b)) for a, b in ((images.u_train, images.y_train), images.test[0]))
+    (u, y), (u_test, y_test) = (
+        (torch.from_numpy(a).reshape(-1, 1, side, side), torch.from_numpy(b))
+        for a, b in ((images.u_train, images.y_train), images.test[0])
+    )
     network = small_network(side, len(images.meta["classes"]), seed)
-    history = train(network, u, y, recipe=Recipe(chosen["epochs"], lr=0.005, batch_size=100, loss="cross_entropy"), seed=seed, progress=False)
+    history = train(
+        network,
+        u,
+        y,
+        recipe=Recipe(chosen["epochs"], lr=0.005, batch_size=100, loss="cross_entropy"),
+        seed=seed,
+        progress=False,
+    )
     note = images.meta["banner"] or f"{images.meta['name']}: {len(y)} training and {len(y_test)} test images."
-    return Task(network.eval(), u, y, u_test, y_test, sum(history.cpu_seconds), note, images.meta["name"] != "fashion_mnist")
+    return Task(
+        network.eval(), u, y, u_test, y_test, sum(history.cpu_seconds), note, images.meta["name"] != "fashion_mnist"
+    )
 
 
 def named_task(name: str, seed: int) -> Task:
     """The task of a function named "module:function".
 
-    Raises: ValueError for a name of another form; ImportError, AttributeError where there is no such module or function; TypeError where it does not return
+    Raises: ValueError for a name of another form; ImportError, AttributeError where there is no such module or
+    function; TypeError where it does not return
         what is wanted, saying what it did.
     """
     module, colon, function = name.partition(":")
@@ -93,11 +134,19 @@ def named_task(name: str, seed: int) -> Task:
     try:
         network, (u, y), (u_test, y_test) = made
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must return network, (samples, labels), (test samples, test labels); it returned {type(made).__name__}") from None
+        raise TypeError(
+            f"{name} must return network, (samples, labels), (test samples, test labels); it returned"
+            f" {type(made).__name__}"
+        ) from None
     if not isinstance(network, nn.Module):
         raise TypeError(f"{name} must return a torch module first, got {type(network).__name__}")
     for part, samples, labels in (("training", u, y), ("test", u_test, y_test)):
-        if not isinstance(samples, Tensor) or not isinstance(labels, Tensor) or labels.shape != samples.shape[:1] or labels.is_floating_point():
+        if (
+            not isinstance(samples, Tensor)
+            or not isinstance(labels, Tensor)
+            or labels.shape != samples.shape[:1]
+            or labels.is_floating_point()
+        ):
             raise TypeError(f"{name}: {part} samples and labels must be tensors (N, ...) and (N,) of integers")
     return Task(network, u, y, u_test, y_test, note=f"{name}: {len(y)} training and {len(y_test)} test samples.")
 

@@ -1,6 +1,8 @@
-"""What sparsifying a classifier gains and loses: variants of `sparsify` beside magnitude pruning at equal multiplications, time, memory, fine-tuning.
+"""What sparsifying a classifier gains and loses: variants of `sparsify` beside magnitude pruning at equal
+multiplications, time, memory, fine-tuning.
 
-Accuracies and sparsities are in per cent. Sparsity is of multiplications (entries of the rows, layers that were kept included, the output left out).
+Accuracies and sparsities are in per cent. Sparsity is of multiplications (entries of the rows, layers that were kept
+included, the output left out).
 """
 
 from __future__ import annotations
@@ -61,15 +63,21 @@ def accuracy(model: nn.Module, u: Tensor, y: Tensor) -> float:
 
 
 def point(model: SparseModel, task: Task) -> dict[str, float]:
-    """Accuracy, the three counts of a sparse model, and "fitted", the share of the fitted layers' entries that is gone, in [0, 1]."""
+    """Accuracy, the three counts of a sparse model, and "fitted", the share of the fitted layers' entries that is gone,
+    in [0, 1]."""
     report = model.report
     return {
-        "accuracy": accuracy(model, task.u_test, task.y_test), "sparsity": 100 * report.sparsity, "numbers": 100 * report.sparsity_of_numbers,
-        "full_matrix": 100 * report.sparsity_of_full_matrix, "fitted": 1 - share_of_rows(report),
-    }  # fmt: skip
+        "accuracy": accuracy(model, task.u_test, task.y_test),
+        "sparsity": 100 * report.sparsity,
+        "numbers": 100 * report.sparsity_of_numbers,
+        "full_matrix": 100 * report.sparsity_of_full_matrix,
+        "fitted": 1 - share_of_rows(report),
+    }
 
 
-def variant_points(task: Task, budget: Budget, m: int, variants: Sequence[str] = tuple(VARIANTS)) -> dict[str, list[dict[str, float]]]:
+def variant_points(
+    task: Task, budget: Budget, m: int, variants: Sequence[str] = tuple(VARIANTS)
+) -> dict[str, list[dict[str, float]]]:
     """Name -> `point` at every value of the budget, from the first m samples."""
     out = {}
     for name in variants:
@@ -79,13 +87,15 @@ def variant_points(task: Task, budget: Budget, m: int, variants: Sequence[str] =
 
 
 def share_of_rows(report: SparsityReport) -> float:
-    """Share of the entries of the fitted layers that a sparse model keeps, in [0, 1]: what a pruned network of as many multiplications keeps of their weights."""
+    """Share of the entries of the fitted layers that a sparse model keeps, in [0, 1]: what a pruned network of as many
+    multiplications keeps of their weights."""
     own = sum(layer.own_entries for layer in report.layers)
     return sum(layer.nnz for layer in report.layers) / own
 
 
 def pruned(network: nn.Module, share: float) -> tuple[nn.Module, dict[str, Tensor]]:
-    """The network with the largest weights of each layer kept, a share of them, and the masks; the first and the last layer as they are, as `sparsify` has them."""
+    """The network with the largest weights of each layer kept, a share of them, and the masks; the first and the last
+    layer as they are, as `sparsify` has them."""
     names = [name for name, weight in network.named_parameters() if weight.ndim >= 2]
     total = sum(network.get_parameter(name).numel() for name in names)
     sparse, masks = magnitude_prune(network, round(min(share, 1.0) * total), scope="layer")
@@ -96,7 +106,9 @@ def pruned(network: nn.Module, share: float) -> tuple[nn.Module, dict[str, Tenso
     return sparse.eval(), masks
 
 
-def control_points(task: Task, shares: Sequence[float], sparsities: Sequence[float], m: int, epochs: int, seed: int) -> dict[str, list[dict[str, float]]]:
+def control_points(
+    task: Task, shares: Sequence[float], sparsities: Sequence[float], m: int, epochs: int, seed: int
+) -> dict[str, list[dict[str, float]]]:
     """Magnitude pruning to each share, as it is and retrained with labels on the first m samples.
 
     Args: sparsities: of the sparse models with these shares, which the points take.
@@ -125,7 +137,8 @@ def cpu_ms(model: nn.Module, u: Tensor, repeats: int = 5) -> float:
 
 
 def stored_bytes(model: nn.Module) -> int:
-    """Bytes of what a model computes with: for a `SparseModel` its rows, values and indices, and the layers that it kept; else all parameters and statistics."""
+    """Bytes of what a model computes with: for a `SparseModel` its rows, values and indices, and the layers that it
+    kept; else all parameters and statistics."""
     if not isinstance(model, SparseModel):
         return sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
     total = 0
@@ -141,20 +154,29 @@ def layer_rows(report: SparsityReport) -> dict[str, dict[str, Any]]:
     """Layer -> what its report says, for a table."""
     return {
         layer.name: {
-            "rows": layer.rows, "columns a row may use": layer.columns, "used, median": layer.support, "entries": layer.nnz, "the network's": layer.own_entries,
-            "R2, fit": round(layer.fit, 3), "R2, held out": None if layer.held_out is None else round(layer.held_out, 3), "largest gap": f"{layer.gap:.0e}",
+            "rows": layer.rows,
+            "columns a row may use": layer.columns,
+            "used, median": layer.support,
+            "entries": layer.nnz,
+            "the network's": layer.own_entries,
+            "R2, fit": round(layer.fit, 3),
+            "R2, held out": None if layer.held_out is None else round(layer.held_out, 3),
+            "largest gap": f"{layer.gap:.0e}",
             "status": ", ".join(f"{name}: {count}" for name, count in layer.status.items()),
         }
         for layer in report.layers
-    }  # fmt: skip
+    }
 
 
 def trainable(model: SparseModel) -> list[nn.Parameter]:
     """Make the shifts of the rows and the head parameters, in place, and return them: what gradient steps can reach.
 
-    The entries of the rows stay as they are: torch gives a sparse matrix a dense gradient, of the size of the layer's full matrix.
+    The entries of the rows stay as they are: torch gives a sparse matrix a dense gradient, of the size of the layer's
+        full matrix.
     """
-    names = [f"b{block}" for block in model.fitted] + [name for name in ("head_weight", "head_bias") if getattr(model, name) is not None]
+    names = [f"b{block}" for block in model.fitted] + [
+        name for name in ("head_weight", "head_bias") if getattr(model, name) is not None
+    ]
     for name in names:
         setattr(model, name, nn.Parameter(getattr(model, name)))
     return [getattr(model, name) for name in names]
@@ -199,7 +221,17 @@ def tradeoff(axes, curves: Mapping[str, Sequence[Sequence[Mapping[str, float]]]]
         y = np.array([[float(p["accuracy"]) for p in points] for points in seeds])
         middle, order = np.median(y, axis=0), np.argsort(x)
         bars = np.abs(np.vstack([y.min(axis=0), y.max(axis=0)]) - middle)
-        axes.errorbar(x[order], middle[order], yerr=bars[:, order], capsize=2, linewidth=1.4, label=label, color=palette[colour], marker=marker, linestyle=line)
+        axes.errorbar(
+            x[order],
+            middle[order],
+            yerr=bars[:, order],
+            capsize=2,
+            linewidth=1.4,
+            label=label,
+            color=palette[colour],
+            marker=marker,
+            linestyle=line,
+        )
     axes.axhline(dense, color="0.4", linewidth=1, linestyle=":", label="the network itself")
     axes.set(xlabel="multiplications saved (%)", ylabel="test accuracy (%)")
     legend_below(axes)

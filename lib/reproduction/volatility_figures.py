@@ -14,11 +14,24 @@ from reproduction.volatility_study import CONTROL_LABELS
 
 # The row that the papers call ImplicitRNN is drawn once, with that model.
 PUBLISHED = ("transformer", "lstm", "linear", "mlp", "implicit_rnn")
-TABLE_CONTROLS = ("zero", "mean", "median", "least_mape_constant", "persistence", "price_regression", "har", "log_har", "log_har_scaled")
+TABLE_CONTROLS = (
+    "zero",
+    "mean",
+    "median",
+    "least_mape_constant",
+    "persistence",
+    "price_regression",
+    "har",
+    "log_har",
+    "log_har_scaled",
+)
 FORM_LABELS = {
-    "price": "prices →\nvariance\n(the papers)", "price_mape": "the same,\nrelative loss", "price_sd": "prices →\ndeviation",
-    "difference": "differences →\ndeviation", "difference_mape": "the same,\nrelative loss",
-}  # fmt: skip
+    "price": "prices →\nvariance\n(the papers)",
+    "price_mape": "the same,\nrelative loss",
+    "price_sd": "prices →\ndeviation",
+    "difference": "differences →\ndeviation",
+    "difference_mape": "the same,\nrelative loss",
+}
 
 
 def _palette():
@@ -35,8 +48,14 @@ def jump_figure(content: Mapping[str, Any]):
     lines = ("-", "--", ":", "-.")
     for place, seed in enumerate(content["seeds"]):
         curve = content["curves"][f"actual/{seed}"]
-        axes.plot(np.array(curve["date"], dtype="datetime64[D]"), curve["value"], color=_palette()[place % 10],
-                  linestyle=lines[place % 4], linewidth=1.3, label=f"market of seed {seed}")
+        axes.plot(
+            np.array(curve["date"], dtype="datetime64[D]"),
+            curve["value"],
+            color=_palette()[place % 10],
+            linestyle=lines[place % 4],
+            linewidth=1.3,
+            label=f"market of seed {seed}",
+        )
     axes.axvline(np.datetime64(f"{YEAR}-01-01"), color="0.4", linewidth=1, linestyle=":")
     axes.set(yscale="log", ylabel="variance of VWAP over 10 min,\n21-day mean ($²)", xlabel="year")
     axes.set_title(f"synthetic market ({described(content)})", fontsize="medium")
@@ -49,8 +68,12 @@ def table_figure(content: Mapping[str, Any]):
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    models = [name for name in (*PAPER, "mlp_bias_free", "neural_ode") if f"mape_price_{name}_train" in content["values"]]
-    rows = [("price", name, LABELS[name]) for name in models] + [("control", name, CONTROL_LABELS[name]) for name in TABLE_CONTROLS]
+    models = [
+        name for name in (*PAPER, "mlp_bias_free", "neural_ode") if f"mape_price_{name}_train" in content["values"]
+    ]
+    rows = [("price", name, LABELS[name]) for name in models] + [
+        ("control", name, CONTROL_LABELS[name]) for name in TABLE_CONTROLS
+    ]
     sides = (("train", _palette()[0], "o", "training years"), (YEAR, _palette()[3], "s", str(YEAR)))
     figure, axes = plt.subplots(figsize=(6.2, 6.6))
     for place, (group, name, _) in enumerate(rows):
@@ -99,7 +122,9 @@ def forms_figure(content: Mapping[str, Any]):
                 if np.median(values) < floor:
                     axes.annotate("▾", (x, floor), ha="center", va="bottom", color=style["color"])
                     continue
-                axes.plot([x, x], [max(values.min(), floor), values.max()], color=style["color"], linewidth=2, alpha=0.5)
+                axes.plot(
+                    [x, x], [max(values.min(), floor), values.max()], color=style["color"], linewidth=2, alpha=0.5
+                )
                 where.append(x)
                 middle.append(np.median(values))
             axes.plot(where, middle, **style)
@@ -137,15 +162,21 @@ def follow_figure(content: Mapping[str, Any], names: Sequence[str] = ("linear", 
                 axes.plot(date[shown], value[shown], markevery=12, **style_of(name))
         axes.axvline(np.datetime64(f"{YEAR}-01-01"), color="0.4", linewidth=1, linestyle=":")
         axes.set(yscale="log", ylabel="21-day mean ($²)", ylim=(low / 4, high * 3))
-        axes.set_title({"price": "prices → variance, as the papers", "difference": "differences → standard deviation"}[form], fontsize="medium")
+        axes.set_title(
+            {"price": "prices → variance, as the papers", "difference": "differences → standard deviation"}[form],
+            fontsize="medium",
+        )
     panels[-1].set_xlabel(f"month (market of seed {seed}, {content['profile']} profile)")
     panels[-1].xaxis.set_major_formatter(ConciseDateFormatter(panels[-1].xaxis.get_major_locator(), show_offset=False))
     legend_below(panels[-1], columns=2)
     return figure
 
 
-def calibration_figure(content: Mapping[str, Any], names: Sequence[str] = ("linear", "mlp", "mlp_bias_free", "implicit", "implicit_rnn")):
-    """Mean forecast over mean variance in 2021 against the variance of the past hour: prices above, differences below."""
+def calibration_figure(
+    content: Mapping[str, Any], names: Sequence[str] = ("linear", "mlp", "mlp_bias_free", "implicit", "implicit_rnn")
+):
+    """Mean forecast over mean variance in 2021 against the variance of the past hour: prices above, differences
+    below."""
     import matplotlib.pyplot as plt
 
     edges = np.array([float(v) for v in content["values"]["level_edges"]])
@@ -167,18 +198,33 @@ def calibration_figure(content: Mapping[str, Any], names: Sequence[str] = ("line
                     axes.fill_between(middle[known], *_range(values), color=style["color"], alpha=0.15, linewidth=0)
         axes.axvspan(edges[0], seen, color="0.9", zorder=0)
         axes.axhline(1, color="0.3", linewidth=1)
-        axes.set(xscale="log", yscale="log", ylabel=f"mean forecast / mean variance, {YEAR}", ylim=(3e-4, 60), xlim=(edges[0], edges[-1]))
-        axes.set_title({"price": "prices → variance, as the papers", "difference": "differences → standard deviation"}[form], fontsize="medium")
+        axes.set(
+            xscale="log",
+            yscale="log",
+            ylabel=f"mean forecast / mean variance, {YEAR}",
+            ylim=(3e-4, 60),
+            xlim=(edges[0], edges[-1]),
+        )
+        axes.set_title(
+            {"price": "prices → variance, as the papers", "difference": "differences → standard deviation"}[form],
+            fontsize="medium",
+        )
     panels[-1].set_xlabel("variance of the past hour ($²); grey: below the 99 % quantile of training")
     legend_below(panels[-1], columns=2)
     return figure
 
 
 def _median(values: np.ndarray) -> np.ndarray:
-    return np.array([np.median(column[np.isfinite(column)]) if np.isfinite(column).any() else np.nan for column in values.T])
+    return np.array(
+        [np.median(column[np.isfinite(column)]) if np.isfinite(column).any() else np.nan for column in values.T]
+    )
 
 
 def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    ends = [(column[np.isfinite(column)].min(), column[np.isfinite(column)].max()) if np.isfinite(column).any() else (np.nan, np.nan)
-            for column in values.T]
+    ends = [
+        (column[np.isfinite(column)].min(), column[np.isfinite(column)].max())
+        if np.isfinite(column).any()
+        else (np.nan, np.nan)
+        for column in values.T
+    ]
     return np.array([end[0] for end in ends]), np.array([end[1] for end in ends])

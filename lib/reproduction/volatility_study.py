@@ -78,8 +78,8 @@ class VolatilityStudy:
 def flushed_subnormals() -> Iterator[None]:
     """Numbers below 1e-38 count as 0 in a with-block.
 
-    A gradient that fades over sixty steps ends in subnormal numbers, on which a processor is a hundred times slower and no relative
-    tolerance can be met.
+    A gradient that fades over sixty steps ends in subnormal numbers, on which a processor is a hundred times slower and
+    no relative tolerance can be met.
     """
     supported = torch.set_flush_denormal(True)
     try:
@@ -111,14 +111,19 @@ def run_volatility(
     """
     study, sequential = VolatilityStudy(list(seeds)), list(seeds)[: task.settings(profile)["sequence_seeds"]]
     for seed in seeds:
-        add_controls(study, task.data("price", seed, profile, n_train=n_train), seed, task.settings(profile)["stride"], real)
+        add_controls(
+            study, task.data("price", seed, profile, n_train=n_train), seed, task.settings(profile)["stride"], real
+        )
     for form in forms:
         with flushed_subnormals():
             study.studies[form] = run_study(
-                f"volatility-{form}", lambda seed: task.data(form, seed, profile, n_train=n_train),
-                lambda seed: task.models(form, seed, profile, sequential=seed in sequential), seeds, epochs_scale=epochs_scale,
+                f"volatility-{form}",
+                lambda seed: task.data(form, seed, profile, n_train=n_train),
+                lambda seed: task.models(form, seed, profile, sequential=seed in sequential),
+                seeds,
+                epochs_scale=epochs_scale,
                 key_module=KEY_MODULE if resume else None,
-            )  # fmt: skip
+            )
             for place, seed in enumerate(seeds):
                 data = task.data(form, seed, profile, n_train=n_train)
                 for name, models in study.studies[form].models.items():
@@ -141,7 +146,9 @@ def forecast(model: nn.Module, u: Float[np.ndarray, "N T"], meta: Mapping[str, A
     return to_variance(predict(model, u).numpy(), meta)
 
 
-def add_scores(store: dict[str, Scores], name: str, side: Any, value: Float[np.ndarray, " N"], variance: Float[np.ndarray, " N"]) -> None:
+def add_scores(
+    store: dict[str, Scores], name: str, side: Any, value: Float[np.ndarray, " N"], variance: Float[np.ndarray, " N"]
+) -> None:
     """Append the scores of one seed."""
     for score, number in scores(value, variance).items():
         store.setdefault(name, {}).setdefault(side, {}).setdefault(score, []).append(number)
@@ -183,7 +190,9 @@ def add_model(study: VolatilityStudy, form: str, name: str, model: nn.Module, da
 def follow(study: VolatilityStudy, key: Any, seed: int, date: np.ndarray, value: Float[np.ndarray, " N"]) -> None:
     """Keep the 21-day mean of a series of samples in order of time."""
     sessions, start = np.unique(date, return_index=True)
-    study.daily.setdefault(key, {})[seed] = rolling_mean(dict(zip(sessions.tolist(), np.split(value, start[1:]), strict=True)))
+    study.daily.setdefault(key, {})[seed] = rolling_mean(
+        dict(zip(sessions.tolist(), np.split(value, start[1:]), strict=True))
+    )
 
 
 def real_rows() -> tuple[Shaped[np.ndarray, " N"], dict[str, np.ndarray]] | None:
@@ -195,7 +204,9 @@ def real_rows() -> tuple[Shaped[np.ndarray, " N"], dict[str, np.ndarray]] | None
     with np.load(path, allow_pickle=False) as archive:
         time = archive[f"{REAL_STOCK}_time"].astype(np.int64).astype("datetime64[s]")
         prices = archive[f"{REAL_STOCK}_ohlc"].astype(np.float64).T
-        values = dict(zip(("open", "high", "low", "close"), prices, strict=True)) | {"volume": archive[f"{REAL_STOCK}_volume"]}
+        values = dict(zip(("open", "high", "low", "close"), prices, strict=True)) | {
+            "volume": archive[f"{REAL_STOCK}_volume"]
+        }
     return time, values
 
 

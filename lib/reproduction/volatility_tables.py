@@ -25,7 +25,11 @@ from reproduction.volatility_study import CONTROL_LABELS, EDGES, SIDES, Volatili
 SHOWN = ("mape", "log_r2", "mean_ratio")
 OTHERS = ("median_ape", "qlike", "rmse", "not_positive")
 SHORT = {"price": "measured", "raw": "unscaled", "price_sd": "deviation as target", "price_mape": "MAPE as loss"}
-FACT_PERIODS = {"late 2021": ("2021-10-01", "2021-12-31"), "2018": ("2018-01-01", "2018-12-31"), "late 2020": ("2020-07-01", "2020-12-31")}
+FACT_PERIODS = {
+    "late 2021": ("2021-10-01", "2021-12-31"),
+    "2018": ("2018-01-01", "2018-12-31"),
+    "late 2020": ("2020-07-01", "2020-12-31"),
+}
 # Every fourth session is enough for a line that averages over 21 of them.
 THINNED = 4
 # The papers' order of the rows of their table, best first.
@@ -33,7 +37,8 @@ PUBLISHED_ORDER = ("implicit", "mlp", "linear", "lstm", "transformer")
 
 
 def published_values() -> dict[str, dict[str, float]]:
-    """Published MAPE, model -> {"train", "test"}; the implicit row stands for both implicit models, as the papers leave open which it is."""
+    """Published MAPE, model -> {"train", "test"}; the implicit row stands for both implicit models, as the papers leave
+    open which it is."""
     rows = {claim["id"]: claim["published"] for claim in read_yaml(CLAIMS)}  # one reading: the file is long
     found = {name: dict(rows[f"ch5-t53-amc-{name}"]) for name in PUBLISHED_ORDER}
     return found | {"implicit_rnn": found["implicit"]}
@@ -82,22 +87,27 @@ def score_table(study: VolatilityStudy, group: str, shown: Sequence[str] = SHOWN
     labels = CONTROL_LABELS if group == "control" else task.LABELS
     rows = {labels[name]: study.scores[group][name] for name in study.scores[group]}
     if group != "control":
-        rows |= {f"control: {CONTROL_LABELS[name]}": study.scores["control"][name] for name in ("zero", "mean", "log_har")}
-    return pd.DataFrame({
-        label: {
-            f"{SCORE_LABELS[score]}, {_side(side)}": summary(sides[side][score], 2)
-            for score in shown for side in SIDES
+        rows |= {
+            f"control: {CONTROL_LABELS[name]}": study.scores["control"][name] for name in ("zero", "mean", "log_har")
         }
-        for label, sides in rows.items()
-    }).T  # fmt: skip
+    return pd.DataFrame(
+        {
+            label: {
+                f"{SCORE_LABELS[score]}, {_side(side)}": summary(sides[side][score], 2)
+                for score in shown
+                for side in SIDES
+            }
+            for label, sides in rows.items()
+        }
+    ).T
 
 
 def year_table(results: Results, seeds: Sequence[int]):
     """Price, volume and ten-minute variance of each year of the markets; records means, medians and the jump.
 
     Args:
-        results: gets "mean_variance_YEAR", "median_variance_YEAR", "jump_mean" and "jump_median" (2021 over the training years),
-            "jump_mean_2020" (2021 over 2020), and the dates and lengths that define the task.
+        results: gets "mean_variance_YEAR", "median_variance_YEAR", "jump_mean" and "jump_median" (2021 over the
+            training years), "jump_mean_2020" (2021 over 2020), and the dates and lengths that define the task.
         seeds: of the markets.
     """
     import pandas as pd
@@ -112,7 +122,10 @@ def year_table(results: Results, seeds: Sequence[int]):
         year = every.date.astype("datetime64[Y]").astype(int) + 1970
         all_years = bars.date.astype("datetime64[Y]").astype(int) + 1970
         for each in np.unique(year).tolist():
-            row = rows.setdefault(each, {"mean price ($)": [], "shares a day (M)": [], "mean variance ($²)": [], "median variance ($²)": []})
+            row = rows.setdefault(
+                each,
+                {"mean price ($)": [], "shares a day (M)": [], "mean variance ($²)": [], "median variance ($²)": []},
+            )
             of_year = all_years == each
             row["mean price ($)"].append(float(bars.close[of_year].mean()))
             row["shares a day (M)"].append(float(bars.volume[of_year].sum() / len(np.unique(bars.day[of_year])) / 1e6))
@@ -152,12 +165,17 @@ def facts_table(results: Results, seed: int, real: MinuteBars | None):
     for label, facts in columns.items():
         for fact, value in facts.items():
             results.record(f"fact/{label}/{fact}", value)
-    return pd.DataFrame({label: {fact: f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}" for fact, value in facts.items()}
-                         for label, facts in columns.items()})  # fmt: skip
+    return pd.DataFrame(
+        {
+            label: {fact: f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}" for fact, value in facts.items()}
+            for label, facts in columns.items()
+        }
+    )
 
 
 def published_table(study: VolatilityStudy, published: Mapping[str, Mapping[str, float]]):
-    """Table 5.3, AMC columns, beside the MAPE measured in the papers' form and in three that differ from it in one choice.
+    """Table 5.3, AMC columns, beside the MAPE measured in the papers' form and in three that differ from it in one
+    choice.
 
     Args:
         study: what was measured.
@@ -180,7 +198,8 @@ def published_table(study: VolatilityStudy, published: Mapping[str, Mapping[str,
 
 
 def record_claims(results: Results, study: VolatilityStudy, published: Mapping[str, Mapping[str, float]]) -> None:
-    """Record, seed by seed, what the papers' sentences about Table 5.3 need, in the papers' form, and the published values.
+    """Record, seed by seed, what the papers' sentences about Table 5.3 need, in the papers' form, and the published
+    values.
 
     Args:
         results: gets the values.
@@ -192,14 +211,21 @@ def record_claims(results: Results, study: VolatilityStudy, published: Mapping[s
     seeds = range(min(map(len, test.values())))
     baselines = ("mlp", "linear", "lstm", "transformer")
     for name in ("implicit", "implicit_rnn"):
-        results.record(f"best_baseline_over_{name}", [min(test[b][k] for b in baselines) / test[name][k] for k in seeds])
-        results.record(f"best_baseline_over_{name}_train", [min(train[b][k] for b in baselines) / train[name][k] for k in seeds])
+        results.record(
+            f"best_baseline_over_{name}", [min(test[b][k] for b in baselines) / test[name][k] for k in seeds]
+        )
+        results.record(
+            f"best_baseline_over_{name}_train", [min(train[b][k] for b in baselines) / train[name][k] for k in seeds]
+        )
     free = study.score("price", "mlp_bias_free", task.YEAR, "mape")
     results.record("mlp_bias_free_over_implicit", [free[k] / test["implicit"][k] for k in seeds])
     order = [" < ".join(sorted(PUBLISHED_ORDER, key=lambda name: test[name][k])) for k in seeds]
     results.record("order_in_2021", "; ".join(order))
     results.record("order_as_published", [float(o == " < ".join(PUBLISHED_ORDER)) for o in order])
-    results.record("implicit_first", [float(min(test["implicit"][k], test["implicit_rnn"][k]) < min(test[b][k] for b in baselines)) for k in seeds])
+    results.record(
+        "implicit_first",
+        [float(min(test["implicit"][k], test["implicit_rnn"][k]) < min(test[b][k] for b in baselines)) for k in seeds],
+    )
     five = ("implicit", *baselines)
     rmse = {name: [study.score("price", name, side, "rmse") for side in SIDES] for name in five}
     results.record("models_with_lower_mape_in_2021", [sum(test[n][k] < train[n][k] for n in five) for k in seeds])
@@ -208,7 +234,9 @@ def record_claims(results: Results, study: VolatilityStudy, published: Mapping[s
     for name, row in published.items():
         results.record(f"published_{name}_train", row["train"])
         results.record(f"published_{name}_{task.YEAR}", row["test"])
-    results.record("published_below_zero_forecast", sum(row["test"] < 1 or row["train"] < 1 for row in published.values()))
+    results.record(
+        "published_below_zero_forecast", sum(row["test"] < 1 or row["train"] < 1 for row in published.values())
+    )
     quotients = {name: published[name]["test"] / published["implicit"]["test"] for name in baselines}
     for name, value in quotients.items():
         results.record(f"published_quotient_{name}", value)
@@ -217,16 +245,24 @@ def record_claims(results: Results, study: VolatilityStudy, published: Mapping[s
     results.record("best_log_r2_in_the_papers_form", best)
     if "difference" in study.scores:
         free = ("mlp_bias_free", "implicit", "implicit_rnn")
-        results.record("lowest_log_r2_of_homogeneous_models", [min(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free) for k in seeds])
-        results.record("log_har_minus_best_homogeneous", [
-            study.score("control", "log_har", task.YEAR, "log_r2")[k] - max(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free)
-            for k in seeds
-        ])  # fmt: skip
+        results.record(
+            "lowest_log_r2_of_homogeneous_models",
+            [min(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free) for k in seeds],
+        )
+        results.record(
+            "log_har_minus_best_homogeneous",
+            [
+                study.score("control", "log_har", task.YEAR, "log_r2")[k]
+                - max(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free)
+                for k in seeds
+            ],
+        )
     results.record("mean_forecast_in_the_papers_form", study.score("price", "implicit", task.YEAR, "mean_ratio"))
 
 
 def transformer_defect(results: Results, study: VolatilityStudy, seed: int):
-    """Spread of a transformer's outputs over inputs of very different size: as trained, fresh, and with the normalisation put first.
+    """Spread of a transformer's outputs over inputs of very different size: as trained, fresh, and with the
+    normalisation put first.
 
     For the last, the departure from linearity, |f(a + b) - f(a) - f(b) + f(0)| / spread, is measured too.
     """
@@ -234,7 +270,10 @@ def transformer_defect(results: Results, study: VolatilityStudy, seed: int):
 
     rng = np.random.default_rng(seed)
     u = torch.as_tensor(rng.normal(0, 10.0 ** rng.uniform(-1, 2, (80, 1)), (80, task.LOOK_BACK)).astype(np.float32))
-    models = {"fresh": SequentialEncoder(task.LOOK_BACK, seed=seed), "norm first": SequentialEncoder(task.LOOK_BACK, norm_first=True, seed=seed)}
+    models = {
+        "fresh": SequentialEncoder(task.LOOK_BACK, seed=seed),
+        "norm first": SequentialEncoder(task.LOOK_BACK, norm_first=True, seed=seed),
+    }
     trained = study.studies["price"].models.get("transformer")
     if trained:
         models = {"as trained": trained[0]} | models
@@ -246,7 +285,10 @@ def transformer_defect(results: Results, study: VolatilityStudy, seed: int):
         spread = float(torch.cat(f[1:3]).std())
         bent = float((f[0] - f[1] - f[2] + f[3]).abs().max())
         model.float()
-        rows[name] = {"standard deviation of the output": f"{spread:.2g}", "departure from linearity": "" if not spread else f"{bent / spread:.1g}"}
+        rows[name] = {
+            "standard deviation of the output": f"{spread:.2g}",
+            "departure from linearity": "" if not spread else f"{bent / spread:.1g}",
+        }
         results.record(f"transformer_spread_{name.replace(' ', '_')}", spread)
         results.record(f"transformer_bent_{name.replace(' ', '_')}", bent / spread if spread else math.nan)
     return pd.DataFrame(rows).T
@@ -259,14 +301,22 @@ def real_table(study: VolatilityStudy):
     if not study.real:
         return None
     labels = {f"difference/{name}": f"{label}, differences" for name, label in task.LABELS.items()}
-    return pd.DataFrame({
-        labels.get(name, name): {SCORE_LABELS[score]: summary(values[score], 2) for score in ("mape", "median_ape", "log_r2", "qlike", "mean_ratio")}
-        for name, values in study.real.items()
-    }).T  # fmt: skip
+    return pd.DataFrame(
+        {
+            labels.get(name, name): {
+                SCORE_LABELS[score]: summary(values[score], 2)
+                for score in ("mape", "median_ape", "log_r2", "qlike", "mean_ratio")
+            }
+            for name, values in study.real.items()
+        }
+    ).T
 
 
-def homogeneity_table(results: Results, study: VolatilityStudy, profile: str, factor: float = 50.0, n_train: int | None = None):
-    """Mean |y(t u) - t y(u)| over mean t |y(u)|, form "difference", in double precision: zero for models without biases."""
+def homogeneity_table(
+    results: Results, study: VolatilityStudy, profile: str, factor: float = 50.0, n_train: int | None = None
+):
+    """Mean |y(t u) - t y(u)| over mean t |y(u)|, form "difference", in double precision: zero for models without
+    biases."""
     import pandas as pd
 
     rows: dict[str, list[float]] = {}
@@ -277,12 +327,16 @@ def homogeneity_table(results: Results, study: VolatilityStudy, profile: str, fa
                 continue
             double: Any = models[place].double()
             near, far = predict(double, u), predict(double, factor * u)
-            rows.setdefault(name, []).append(float(((far - factor * near).abs().mean() / (factor * near.abs().mean()))))
+            rows.setdefault(name, []).append(float((far - factor * near).abs().mean() / (factor * near.abs().mean())))
             models[place].float()
     for name, values in rows.items():
         results.record(f"homogeneity_{name}", values)
-    return pd.DataFrame({task.LABELS[name]: {f"mean |y({factor:g}u) − {factor:g}y(u)| / mean |{factor:g}y(u)|": summary(values, 2)}
-                         for name, values in rows.items()}).T  # fmt: skip
+    return pd.DataFrame(
+        {
+            task.LABELS[name]: {f"mean |y({factor:g}u) − {factor:g}y(u)| / mean |{factor:g}y(u)|": summary(values, 2)}
+            for name, values in rows.items()
+        }
+    ).T
 
 
 def _side(side: Any) -> str:

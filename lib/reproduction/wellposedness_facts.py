@@ -1,10 +1,12 @@
 """Existence and uniqueness of x = phi(A x + b), decided exactly on small models.
 
-For ReLU the equation is a linear complementarity problem, so that it has one solution for every b exactly when I - A is a P-matrix: all its
-principal minors are positive. More generally, for entries that are ReLU or linear, when det(I - D A) has one sign over all patterns D. These
+For ReLU the equation is a linear complementarity problem, so that it has one solution for every b exactly when I - A is
+a P-matrix: all its principal minors are positive. More generally, for entries that are ReLU or linear, when det(I - D
+A) has one sign over all patterns D. These
 decisions use determinants alone: they are independent of the library's certificates and solvers, which they judge.
 
-Source: Tsai thesis (2024), sections 2.3 and 2.4; for P-matrices, Cottle, Pang and Stone, The Linear Complementarity Problem (1992), Theorem 3.3.7.
+Source: Tsai thesis (2024), sections 2.3 and 2.4; for P-matrices, Cottle, Pang and Stone, The Linear Complementarity
+Problem (1992), Theorem 3.3.7.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from implicit_models.wellposed import certificate, perron_frobenius
 
 
 def well_posed(A: Float[np.ndarray, "n n"], linear: Bool[np.ndarray, " n"] | None = None) -> bool:
-    """Whether x = phi(A x + b) has exactly one solution for every b; phi is the identity where `linear`, ReLU elsewhere."""
+    """Whether x = phi(A x + b) has exactly one solution for every b; phi is the identity where `linear`, ReLU
+    elsewhere."""
     n = len(A)
     linear = np.zeros(n, bool) if linear is None else np.asarray(linear)
     free, signs = np.flatnonzero(~linear), set()
@@ -34,7 +37,8 @@ def well_posed(A: Float[np.ndarray, "n n"], linear: Bool[np.ndarray, " n"] | Non
 
 
 def relu_solutions(A: Float[np.ndarray, "n n"], b: Float[np.ndarray, " n"]) -> list[np.ndarray]:
-    """All solutions of x = relu(A x + b), by trying the 2^n patterns; for b in general position there are finitely many."""
+    """All solutions of x = relu(A x + b), by trying the 2^n patterns; for b in general position there are finitely
+    many."""
     n, found = len(b), []
     for pattern in itertools.product((False, True), repeat=n):
         on = np.array(pattern)
@@ -52,7 +56,9 @@ def relu_solutions(A: Float[np.ndarray, "n n"], b: Float[np.ndarray, " n"]) -> l
 
 def scalar_counts(slopes: Sequence[float], offsets: Sequence[float]) -> Float[np.ndarray, "slopes offsets"]:
     """Number of solutions of x = relu(a x + b) for each slope a and offset b."""
-    return np.array([[len(relu_solutions(np.array([[a]]), np.array([b]))) for b in offsets] for a in slopes], dtype=float)
+    return np.array(
+        [[len(relu_solutions(np.array([[a]]), np.array([b]))) for b in offsets] for a in slopes], dtype=float
+    )
 
 
 def non_expansive_violations(activation: str, count: int, seed: int) -> int:
@@ -63,7 +69,8 @@ def non_expansive_violations(activation: str, count: int, seed: int) -> int:
 
 
 def softmax_constant(count: int, seed: int) -> dict[str, float]:
-    """Largest l1 norm of the softmax Jacobian, diag(s) - s s', whose column sums are 2 s_j (1 - s_j): over random logits, and at two equal ones."""
+    """Largest l1 norm of the softmax Jacobian, diag(s) - s s', whose column sums are 2 s_j (1 - s_j): over random
+    logits, and at two equal ones."""
     rng = np.random.default_rng(seed)
     largest = 0.0
     for _ in range(count):
@@ -76,7 +83,8 @@ def softmax_constant(count: int, seed: int) -> dict[str, float]:
 
 
 def strictly_triangular_counts(count: int, seed: int, n: int = 8) -> list[int]:
-    """Solutions of x = sign(A x + b) among all sign vectors, for strictly upper-triangular A with large entries: the map need not be continuous."""
+    """Solutions of x = sign(A x + b) among all sign vectors, for strictly upper-triangular A with large entries: the
+    map need not be continuous."""
     rng = np.random.default_rng(seed)
     states = np.array(list(itertools.product((-1.0, 1.0), repeat=n)))
     counts = []
@@ -86,12 +94,14 @@ def strictly_triangular_counts(count: int, seed: int, n: int = 8) -> list[int]:
     return counts
 
 
-def picard_facts(count: int, seed: int, blocks: Sequence[tuple[str, int]] = (("relu", 3), ("softmax", 3), ("tanh", 2))) -> dict[str, float]:
+def picard_facts(
+    count: int, seed: int, blocks: Sequence[tuple[str, int]] = (("relu", 3), ("softmax", 3), ("tanh", 2))
+) -> dict[str, float]:
     """Theorem 1 and its proof on random models scaled to a Perron-Frobenius eigenvalue of .5 to .95.
 
-    Returns: "disagreements": starts that do not end at the solution reached from 0; "step_violations" of the bound on successive differences,
-    eta(x(t+1) - x(t)) <= N eta(x(t) - x(t-1)), eta the norms of the blocks; "rate_over_pf": largest rate of convergence over the eigenvalue;
-    "iterations": median from 0 to a change of 3e-6.
+    Returns: "disagreements": starts that do not end at the solution reached from 0; "step_violations" of the bound on
+    successive differences, eta(x(t+1) - x(t)) <= N eta(x(t) - x(t-1)), eta the norms of the blocks; "rate_over_pf":
+    largest rate of convergence over the eigenvalue; "iterations": median from 0 to a change of 3e-6.
     """
     rng = np.random.default_rng(seed)
     activation = list(blocks)
@@ -110,15 +120,24 @@ def picard_facts(count: int, seed: int, blocks: Sequence[tuple[str, int]] = (("r
             if np.abs(xs[-1] - xs[-2]).max() < 1e-14:
                 break
         eta = [np.array([np.abs(d[unit == k]).max() for k in range(unit[-1] + 1)]) for d in np.diff(xs, axis=0)]
-        out["step_violations"] += sum(int((new > N @ old * (1 + 1e-9) + 1e-14).any()) for old, new in zip(eta, eta[1:], strict=False))
+        out["step_violations"] += sum(
+            int((new > N @ old * (1 + 1e-9) + 1e-14).any()) for old, new in zip(eta, eta[1:], strict=False)
+        )
         sizes = np.array([d.max() for d in eta])
         steps.append(1 + int(np.argmax(sizes < 3e-6)))
         tail = sizes[sizes > 1e-12]
         if tail.size > 20:
             rates.append((tail[-1] / tail[-11]) ** 0.1 / eigenvalue)
         starts = torch.as_tensor(rng.normal(0, 20, (5, n)))
-        ends = solve_equilibrium(torch.as_tensor(A), torch.as_tensor(b).expand(5, n).contiguous(), activation, solver="picard", tol=1e-13,
-                                 max_iter=5000, x0=starts).x.numpy()  # fmt: skip
+        ends = solve_equilibrium(
+            torch.as_tensor(A),
+            torch.as_tensor(b).expand(5, n).contiguous(),
+            activation,
+            solver="picard",
+            tol=1e-13,
+            max_iter=5000,
+            x0=starts,
+        ).x.numpy()
         out["disagreements"] += int((np.abs(ends - xs[-1]).max(1) > 1e-9).sum())
     return out | {"rate_over_pf": float(max(rates)), "iterations": float(np.median(steps))}
 
@@ -126,14 +145,21 @@ def picard_facts(count: int, seed: int, blocks: Sequence[tuple[str, int]] = (("r
 def _block_norms(A: np.ndarray, unit: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     """N(A, gamma) of (2.6) with the infinity norm on every block, written out."""
     k = unit[-1] + 1
-    return np.array([[np.linalg.norm(gamma[unit == i][:, None] * A[np.ix_(unit == i, unit == j)], np.inf) for j in range(k)] for i in range(k)])
+    return np.array(
+        [
+            [np.linalg.norm(gamma[unit == i][:, None] * A[np.ix_(unit == i, unit == j)], np.inf) for j in range(k)]
+            for i in range(k)
+        ]
+    )
 
 
 def triangular_facts(count: int, seed: int, n: int = 5) -> dict[str, float]:
-    """ReLU and triangular A (Remark 3): the criterion diag(A) < 1, the recursion, and how far the PF condition falls short.
+    """ReLU and triangular A (Remark 3): the criterion diag(A) < 1, the recursion, and how far the PF condition falls
+    short.
 
-    Returns: "criterion_errors": cases in which diag(A) < 1 and uniqueness disagree; "recursion_error": largest difference from the only solution
-    found by enumeration; "pf_misses": well-posed cases that the PF condition refuses; "certified": those that `certificate` accepts; "posed": well-posed cases.
+    Returns: "criterion_errors": cases in which diag(A) < 1 and uniqueness disagree; "recursion_error": largest
+    difference from the only solution found by enumeration; "pf_misses": well-posed cases that the PF condition refuses;
+    "certified": those that `certificate` accepts; "posed": well-posed cases.
     """
     rng = np.random.default_rng(seed)
     out = {"criterion_errors": 0, "recursion_error": 0.0, "pf_misses": 0, "certified": 0, "posed": 0}
@@ -156,9 +182,11 @@ def triangular_facts(count: int, seed: int, n: int = 5) -> dict[str, float]:
 
 
 def block_facts(count: int, seed: int) -> dict[str, float]:
-    """Theorems 2 and 3 for continuous maps: the whole against its diagonal blocks, upper and lower, ReLU alone and ReLU with linear blocks.
+    """Theorems 2 and 3 for continuous maps: the whole against its diagonal blocks, upper and lower, ReLU alone and ReLU
+    with linear blocks.
 
-    Returns: "upper", "lower", "blockwise": disagreements; "posed": cases where the whole is well-posed; "permuted": disagreements after a permutation.
+    Returns: "upper", "lower", "blockwise": disagreements; "posed": cases where the whole is well-posed; "permuted":
+    disagreements after a permutation.
     """
     rng = np.random.default_rng(seed)
     out = dict.fromkeys(("upper", "lower", "blockwise", "posed", "permuted"), 0)
@@ -187,9 +215,10 @@ def permutation_counterexample() -> dict[str, int]:
 def only_if_counterexample(count: int, seed: int) -> dict[str, list[int]]:
     """Componentwise discontinuous maps for which [[1, 1], [0, 1]] is well-posed and neither diagonal entry is.
 
-    With z = x + c, the equation x = phi(x + c) is h(z) = c for h(z) = z - phi(z). Take for x_2 the map whose h folds [2k, 2k + 2) onto [k, k + 1):
-    two solutions, one unit apart, for every b_2. For x_1 take h that sends [k, k + 1) to [2k, 2k + 1): one solution if floor(c) is even, none
-    otherwise. Of c = b_1 + x_2 for the two values of x_2, exactly one has an even floor: the whole has one solution for every b.
+    With z = x + c, the equation x = phi(x + c) is h(z) = c for h(z) = z - phi(z). Take for x_2 the map whose h folds
+    [2k, 2k + 2) onto [k, k + 1): two solutions, one unit apart, for every b_2. For x_1 take h that sends [k, k + 1) to
+    [2k, 2k + 1): one solution if floor(c) is even, none otherwise. Of c = b_1 + x_2 for the two values of x_2, exactly
+    one has an even floor: the whole has one solution for every b.
 
     Returns: solutions found by trial for random b: of the "whole", of "x_2", and of "x_1" alone.
     """
@@ -203,7 +232,8 @@ def only_if_counterexample(count: int, seed: int) -> dict[str, list[int]]:
 
 
 def _solutions(phi: Callable[[np.ndarray], np.ndarray], c: float) -> Float[np.ndarray, " k"]:
-    """All x with x = phi(x + c), for |c| < 110 and an h that keeps the fractional part, so that z = x + c has that of c.
+    """All x with x = phi(x + c), for |c| < 110 and an h that keeps the fractional part, so that z = x + c has that of
+    c.
 
     Tried are all such z with |z| < 250, and the points half-way between them, which solve nothing.
     """
@@ -223,7 +253,8 @@ def _spreading(z: np.ndarray) -> np.ndarray:
 
 
 def share_certified(n: int, scales: Sequence[float], count: int, seed: int) -> dict[str, list[float]]:
-    """Share of random A, entries N(0, (scale / sqrt n)^2), that are well-posed for ReLU, and that each sufficient condition proves so.
+    """Share of random A, entries N(0, (scale / sqrt n)^2), that are well-posed for ReLU, and that each sufficient
+    condition proves so.
 
     Returns: "well-posed", "certificate" (PF, triangular or Metzler), "PF", "norm": one share a scale.
     """

@@ -10,7 +10,13 @@ from implicit_models.wellposed import certificate
 from reproduction.plotting import legend_below
 from reproduction.wellposedness_facts import relu_solutions, well_posed
 
-REGIONS = ("not well-posed", "well-posed, not certified", "Metzler or triangular certificate", "PF condition", r"$\|A\|_\infty < 1$")
+REGIONS = (
+    "not well-posed",
+    "well-posed, not certified",
+    "Metzler or triangular certificate",
+    "PF condition",
+    r"$\|A\|_\infty < 1$",
+)
 
 
 def scalar_figure(left: float = 2.0, right: float = 0.5):
@@ -47,20 +53,34 @@ def regions_figure(points: int = 61):
     import matplotlib.pyplot as plt
     from matplotlib.colors import ListedColormap
 
-    families = (("A = [a, b; b, a]", lambda a, b: [[a, b], [b, a]]), ("A = [a, b; −b, a]", lambda a, b: [[a, b], [-b, a]]),
-                ("A = [a, 4; b, a]", lambda a, b: [[a, 4.0], [b, a]]))  # fmt: skip
+    families = (
+        ("A = [a, b; b, a]", lambda a, b: [[a, b], [b, a]]),
+        ("A = [a, b; −b, a]", lambda a, b: [[a, b], [-b, a]]),
+        ("A = [a, 4; b, a]", lambda a, b: [[a, 4.0], [b, a]]),
+    )
     colours = ListedColormap(["#d0d0d0", "#f2d9a6", "#9ecae1", "#4292c6", "#08519c"])
     figure, panels = plt.subplots(1, 3, figsize=(6.2, 3.0), sharey=True)
     values = np.linspace(-3, 3, points)
     for axes, (title, matrix) in zip(panels, families, strict=True):
         grid = np.array([[region(np.array(matrix(a, b))) for b in values] for a in values])
-        image = axes.imshow(grid, origin="lower", extent=(-3, 3, -3, 3), cmap=colours, vmin=-0.5, vmax=4.5, interpolation="nearest", aspect="equal")
+        image = axes.imshow(
+            grid,
+            origin="lower",
+            extent=(-3, 3, -3, 3),
+            cmap=colours,
+            vmin=-0.5,
+            vmax=4.5,
+            interpolation="nearest",
+            aspect="equal",
+        )
         axes.set_title(title, fontsize="small")
         axes.set_xlabel("b")
         axes.grid(False)
     panels[0].set_ylabel("a, the diagonal")
     handles = [plt.Rectangle((0, 0), 1, 1, color=image.cmap(k)) for k in range(5)]
-    figure.legend(handles, REGIONS, loc="upper center", bbox_to_anchor=(0.5, 0.1), ncols=2, frameon=False, fontsize="small")
+    figure.legend(
+        handles, REGIONS, loc="upper center", bbox_to_anchor=(0.5, 0.1), ncols=2, frameon=False, fontsize="small"
+    )
     return figure
 
 
@@ -71,7 +91,9 @@ def shares_figure(scales: Sequence[float], shares: dict[str, Sequence[float]], n
 
     palette = seaborn.color_palette("colorblind")
     figure, axes = plt.subplots(figsize=(6.2, 3.6))
-    for (name, row), colour, marker, line in zip(shares.items(), (palette[7], palette[0], palette[2], palette[3]), "osD^", ("-", "-", "--", "-."), strict=True):
+    for (name, row), colour, marker, line in zip(
+        shares.items(), (palette[7], palette[0], palette[2], palette[3]), "osD^", ("-", "-", "--", "-."), strict=True
+    ):
         axes.plot(scales, [100 * v for v in row], marker=marker, linestyle=line, color=colour, label=name)
     axes.set(xlabel=rf"size of the entries times $\sqrt{{n}}$, n = {n}", ylabel="share of random A (%)", ylim=(-3, 103))
     legend_below(axes)

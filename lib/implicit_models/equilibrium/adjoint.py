@@ -49,7 +49,9 @@ def _direct(A: Tensor, slopes: Tensor, g: Tensor, tol: float) -> Found:
     return found
 
 
-def _iterated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, s: SolverSettings, method: str) -> Found:
+def _iterated(
+    A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, s: SolverSettings, method: str
+) -> Found:
     z = product(x, A, b) if method in NOT_AN_IMAGE or not act.componentwise else None
     slopes = None
     if act.componentwise:
@@ -81,9 +83,9 @@ def solve_adjoint(
 ) -> Solution:
     """v = J(z)' (A' v + g) at the equilibrium x, by the method of the forward solve.
 
-    A sample is solved when its residual is at most tol max|g|, or 4 eps max|v| where rounding leaves no more. b is needed
-    (z = A x + b) for softmax and max-pool blocks and for the methods in NOT_AN_IMAGE. With solver "auto", samples that
-    Gauss-Seidel leaves unsolved are factorised, for every componentwise activation: the adjoint is linear.
+    A sample is solved when its residual is at most tol max|g|, or 4 eps max|v| where rounding leaves no more. b is
+    needed (z = A x + b) for softmax and max-pool blocks and for the methods in NOT_AN_IMAGE. With solver "auto",
+    samples that Gauss-Seidel leaves unsolved are factorised, for every componentwise activation: the adjoint is linear.
     """
     if method in ("gauss_seidel", "newton"):
         slopes = compiled.slopes(act, x)

@@ -29,14 +29,7 @@ def _mix(dG: Float[Tensor, "N m n"], dF: Float[Tensor, "N m n"], g: Tensor, f: T
     return torch.where(usable[:, None], mixed, f)
 
 
-def anderson(
-    problem: FixedPointMap,
-    x0: Float[Tensor, "N n"],
-    *,
-    tol: float,
-    max_iter: int,
-    memory: int = 5,
-) -> Record:
+def anderson(problem: FixedPointMap, x0: Float[Tensor, "N n"], *, tol: float, max_iter: int, memory: int = 5) -> Record:
     """Fixed point of `problem` by Anderson mixing of the last `memory` differences.
 
     Mathematics: with g = F(x) - x, x+ = F(x) - dF' gamma, gamma = argmin |g - dG' gamma|^2 + ridge |gamma|^2.

@@ -63,9 +63,7 @@ def _split(kernel: Callable[..., tuple], rows: tuple[np.ndarray | None, ...], wo
         return tuple(map(torch.from_numpy, kernel(*rows)))
     size = -(-N // (threads * ROWS_PER_THREAD)) * ROWS_PER_THREAD
     cuts = range(0, N, size)
-    futures = [
-        _pool(os.getpid()).submit(kernel, *(None if r is None else r[c : c + size] for r in rows)) for c in cuts
-    ]
+    futures = [_pool(os.getpid()).submit(kernel, *(None if r is None else r[c : c + size] for r in rows)) for c in cuts]
     parts = [f.result() for f in futures]
     return tuple(torch.from_numpy(np.concatenate(p)) for p in zip(*parts, strict=True))
 
@@ -77,9 +75,9 @@ def solve(
     code, param = _codes(act, b.dtype)
     M = _numpy(A)
     if method == "newton":
-        kernel = lambda b, x0: nt.newton(M, b, code, param, x0, tol, relative, max_iter)  # noqa: E731
+        kernel = lambda b, x0: nt.newton(M, b, code, param, x0, tol, relative, max_iter)
     else:
-        kernel = lambda b, x0: gs.gauss_seidel(M, b, code, param, x0, tol, relative, max_iter)  # noqa: E731
+        kernel = lambda b, x0: gs.gauss_seidel(M, b, code, param, x0, tol, relative, max_iter)
     return _split(kernel, (_numpy(b), None if x0 is None else _numpy(x0)), b.numel() * b.shape[1])
 
 
@@ -96,7 +94,7 @@ def solve_adjoint(
     """(v, residual, n_iter, status) of v = d (A' v + g) by "gauss_seidel" sweeps or "newton" (direct LU)."""
     M = _numpy(A)
     if method == "newton":
-        kernel = lambda d, g: nt.newton_adjoint(M, d, g)  # noqa: E731
+        kernel = lambda d, g: nt.newton_adjoint(M, d, g)
     else:
-        kernel = lambda d, g: gs.gauss_seidel_adjoint(M, d, g, tol, max_iter)  # noqa: E731
+        kernel = lambda d, g: gs.gauss_seidel_adjoint(M, d, g, tol, max_iter)
     return _split(kernel, (_numpy(d), _numpy(g)), g.numel() * g.shape[1])

@@ -117,9 +117,16 @@ def _other_solvers(A: Tensor, act: Activation, settings: SolverSettings | None) 
 
 
 def _causes(
-    A: Tensor, act: Activation, status: np.ndarray, residual: np.ndarray, tol: float, relative: bool, max_iter: int,
-    scale: float, settings: SolverSettings | None,
-) -> str:  # fmt: skip
+    A: Tensor,
+    act: Activation,
+    status: np.ndarray,
+    residual: np.ndarray,
+    tol: float,
+    relative: bool,
+    max_iter: int,
+    scale: float,
+    settings: SolverSettings | None,
+) -> str:
     """Likely causes, from cheap facts about A: its infinity norm, and a certificate when the state is small."""
     out = []
     if (status == NOT_FINITE).any():
@@ -134,8 +141,8 @@ def _causes(
         out.append(f"tol={tol:g} ({unit}) is below what {dtype} resolves ({floor:.1e})")
     elif stalled.any():
         out.append(
-            f"rounding: a residual of {residual[stalled].max():.1e} is within n eps = {rounding:.1e} of {dtype} for n = {A.shape[0]}"
-            " (raise tol or use a wider dtype)"
+            f"rounding: a residual of {residual[stalled].max():.1e} is within n eps = {rounding:.1e} of {dtype} for n ="
+            f" {A.shape[0]} (raise tol or use a wider dtype)"
         )
     if ((status == DIVERGED) | (status == SINGULAR) | (status == MAX_ITER) & ~stalled).any():
         values = A.detach()
@@ -145,8 +152,8 @@ def _causes(
         if norm < 1:
             needed = math.ceil(math.log(tol) / math.log(norm)) if 0 < norm and tol < 1 else 1
             out.append(
-                f"||A||_inf = {norm:.6g}: a contraction, but Picard may need {needed} iterations and max_iter is {max_iter}"
-                f" (raise max_iter, lower kappa{others})"
+                f"||A||_inf = {norm:.6g}: a contraction, but Picard may need {needed} iterations and max_iter is"
+                f" {max_iter} (raise max_iter, lower kappa{others})"
             )
         elif A.shape[0] <= 500:
             from implicit_models.wellposed import certificate
@@ -157,18 +164,28 @@ def _causes(
                 out.append(str(error))
             else:
                 if found:
-                    out.append(f"A is well-posed ({found.kind}, margin {found.margin:.3g}): raise max_iter (now {max_iter}){others}")
+                    out.append(
+                        f"A is well-posed ({found.kind}, margin {found.margin:.3g}): raise max_iter (now"
+                        f" {max_iter}){others}"
+                    )
                 else:
-                    out.append(f"A has no certificate of well-posedness (lambda_PF <= {found.lambda_pf:.6g}): project it or rescale it")
+                    out.append(
+                        f"A has no certificate of well-posedness (lambda_PF <= {found.lambda_pf:.6g}): project it or"
+                        " rescale it"
+                    )
         else:
             out.append(f"max_iter = {max_iter} is small, or A is not well-posed (see certificate(A))")
     return "; ".join(out)
 
 
 def _caller_level() -> int:
-    """Stack level of the innermost frame outside this package and torch, counted from the function that calls this one."""
+    """Stack level of the innermost frame outside this package and torch, counted from the function that calls this
+    one."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("implicit_models", "torch"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
+        "implicit_models",
+        "torch",
+    ):
         level, frame = level + 1, frame.f_back
     return level
 
@@ -197,7 +214,10 @@ def report_failure(
     shown = ", ".join(f"{i} ({STATUS_TEXT[int(code[i])]}, residual {res[i]:.2e})" for i in worst[:5])
     more = f" and {bad.size - 5} more" if bad.size > 5 else ""
     why = _causes(A, act, code[bad], res[bad], tol, relative, max_iter, scale, settings)
-    message = f"{what}: {bad.size} of {code.size} samples not solved to tol={tol:g}: sample {shown}{more}. Likely cause: {why}."
+    message = (
+        f"{what}: {bad.size} of {code.size} samples not solved to tol={tol:g}: sample {shown}{more}. Likely cause:"
+        f" {why}."
+    )
     error = NotConverged(message, tuple(int(i) for i in worst), tuple(float(r) for r in res[worst]))
     if on_failure == "raise":
         raise error

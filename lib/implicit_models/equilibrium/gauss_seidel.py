@@ -20,8 +20,25 @@ from numba import njit
 from . import kernel_cache
 from .blocks import aligned, all_finite, block_width, clear, pack
 from .simd import ROWS, VECTOR_BYTES, address, advance, any_positive, lanes, load
-from .sweeps import (ACTIVE, BOUND, CHANGE, COUNT, EVALUATED, GROWTH_LIMIT, LIMIT, N_LANE_ROWS, PIECEWISE_LINEAR, PREVIOUS, SCALE,
-                     SIGMOID, SQUARE, UNIT, extrapolate, freeze, sweep)  # fmt: skip
+from .sweeps import (
+    ACTIVE,
+    BOUND,
+    CHANGE,
+    COUNT,
+    EVALUATED,
+    GROWTH_LIMIT,
+    LIMIT,
+    N_LANE_ROWS,
+    PIECEWISE_LINEAR,
+    PREVIOUS,
+    SCALE,
+    SIGMOID,
+    SQUARE,
+    UNIT,
+    extrapolate,
+    freeze,
+    sweep,
+)
 
 kernel_cache.drop_stale()
 
@@ -117,8 +134,28 @@ def _store_lane(x, lane, samples, n, reverse, finite, target):
 
 
 @njit(nogil=True, cache=True)
-def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, width, n_pad, work, integers,
-                  x_out, residual, n_iter, status):
+def _solve_blocks(
+    A,
+    adjoint,
+    b,
+    d,
+    code,
+    slope,
+    start,
+    warm,
+    tol,
+    relative,
+    max_iter,
+    reverse,
+    width,
+    n_pad,
+    work,
+    integers,
+    x_out,
+    residual,
+    n_iter,
+    status,
+):
     """Run sweeps over one block; a lane whose sample is done is given the next sample."""
     N, n = b.shape
     # pointers do not keep arrays alive: `work` and `integers` belong to the caller
@@ -134,7 +171,22 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
     diagonal = advance(corner, ROWS * n_pad)
     above, below, slopes = advance(diagonal, n_pad), advance(diagonal, 2 * n_pad), advance(diagonal, 3 * n_pad)
     codes, sample = address(integers), advance(address(integers), 2 * n_pad)
-    contraction = _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner)
+    contraction = _pack_rows(
+        A,
+        adjoint,
+        code,
+        slope,
+        reverse,
+        n_pad,
+        codes,
+        slopes,
+        advance(codes, n_pad),
+        diagonal,
+        above,
+        below,
+        panel,
+        corner,
+    )
     rounding = 2.2e-16 if b.itemsize == 8 else 1.2e-7  # eps
     accepted = 4 * rounding if adjoint else 0.0
     clear(x, 4 * size)
@@ -143,11 +195,44 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
     residual_, n_iter_, status_ = address(residual), address(n_iter), address(status)
     loaded = live = min(N, samples)
     for lane in range(loaded):
-        finite = _load_lane(advance(b_, lane * n), advance(d_, lane * n), advance(start_, lane * n), adjoint, warm, tol, n, reverse,
-                            lane, samples, diagonal, x, rhs, gain, table)
+        finite = _load_lane(
+            advance(b_, lane * n),
+            advance(d_, lane * n),
+            advance(start_, lane * n),
+            adjoint,
+            warm,
+            tol,
+            n,
+            reverse,
+            lane,
+            samples,
+            diagonal,
+            x,
+            rhs,
+            gain,
+            table,
+        )
         sample[lane], status_[lane] = lane, MAX_ITER if finite else NOT_FINITE
     while live > 0:
-        sweep(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, table, out, scratch)
+        sweep(
+            panel,
+            corner,
+            x,
+            rhs,
+            step,
+            gain,
+            adjoint,
+            codes,
+            slopes,
+            diagonal,
+            above,
+            below,
+            width,
+            n_pad,
+            table,
+            out,
+            scratch,
+        )
         for first in range(0, samples, n_lanes):
             freeze(table, first, samples, contraction, relative, rounding, max_iter)
             extrapolate(table, first, samples, x, step, n_pad)
@@ -160,12 +245,29 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
                 finite = status_[t] != NOT_FINITE
                 if not finite:
                     residual_[t], n_iter_[t] = np.nan, 0
-                elif not _judge(table, lane, samples, tol, relative, accepted, max_iter, t, residual_, n_iter_, status_):
+                elif not _judge(
+                    table, lane, samples, tol, relative, accepted, max_iter, t, residual_, n_iter_, status_
+                ):
                     continue
                 _store_lane(x, lane, samples, n, reverse, finite, advance(x_out_, t * n))
                 if loaded < N:
-                    finite = _load_lane(advance(b_, loaded * n), advance(d_, loaded * n), advance(start_, loaded * n), adjoint, warm, tol, n,
-                                        reverse, lane, samples, diagonal, x, rhs, gain, table)
+                    finite = _load_lane(
+                        advance(b_, loaded * n),
+                        advance(d_, loaded * n),
+                        advance(start_, loaded * n),
+                        adjoint,
+                        warm,
+                        tol,
+                        n,
+                        reverse,
+                        lane,
+                        samples,
+                        diagonal,
+                        x,
+                        rhs,
+                        gain,
+                        table,
+                    )
                     sample[lane], status_[loaded] = loaded, MAX_ITER if finite else NOT_FINITE
                     loaded += 1
                 else:
@@ -173,7 +275,9 @@ def _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max
 
 
 @njit(nogil=True, cache=True)
-def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, x_out, residual, n_iter, status):
+def _solve(
+    A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, x_out, residual, n_iter, status
+):
     """Solve every row of b. Returns False, with nothing written, when A is not finite."""
     if not all_finite(A):
         return False
@@ -183,8 +287,28 @@ def _solve(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, 
     width = block_width(n_pad, N, b.itemsize, n_lanes)
     size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + N_LANE_ROWS) + 2 * n_lanes + 64
     work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
-    _solve_blocks(A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, width, n_pad, work, integers,
-                  x_out, residual, n_iter, status)
+    _solve_blocks(
+        A,
+        adjoint,
+        b,
+        d,
+        code,
+        slope,
+        start,
+        warm,
+        tol,
+        relative,
+        max_iter,
+        reverse,
+        width,
+        n_pad,
+        work,
+        integers,
+        x_out,
+        residual,
+        n_iter,
+        status,
+    )
     return True
 
 
@@ -231,12 +355,20 @@ def empty_result(like: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 
 
 def gauss_seidel(
-    A: Float[np.ndarray, "n n"], b: Float[np.ndarray, "N n"], code: Int8[np.ndarray, " n"], param: Float[np.ndarray, " n"],
-    x0: Float[np.ndarray, "N n"] | None, tol: float, relative: bool, max_iter: int, reverse: bool | None = None,
+    A: Float[np.ndarray, "n n"],
+    b: Float[np.ndarray, "N n"],
+    code: Int8[np.ndarray, " n"],
+    param: Float[np.ndarray, " n"],
+    x0: Float[np.ndarray, "N n"] | None,
+    tol: float,
+    relative: bool,
+    max_iter: int,
+    reverse: bool | None = None,
 ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
     """Equilibrium x = phi(A x + b) of every row of b by Gauss-Seidel sweeps.
 
-    Mathematics: x_i <- root of x_i = phi_i(sum_{j != i} A_ij x_j + b_i + A_ii x_i), i = 1..n, with the newest x_j. A sample
+    Mathematics: x_i <- root of x_i = phi_i(sum_{j != i} A_ij x_j + b_i + A_ii x_i), i = 1..n, with the newest x_j. A
+        sample
     is done when max_i |phi(A x + b) - x|_i <= tol, in relative mode <= tol max_i |x_i|.
 
     Args:
@@ -248,13 +380,16 @@ def gauss_seidel(
     Returns: x (N, n); residual (N,) of that x; n_iter (N,), sweeps; status (N,): 0 converged, 1 not within max_iter
         sweeps or stopped by rounding, 2 diverging, 3 b or x0 not finite (x and residual are NaN).
     Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
-    Source: Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for sweeps.
+    Source: Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for
+    sweeps.
     """
     check_arrays(A, b=b, x0=x0)
     found = empty_result(b)
     reverse = sweeps_in_reverse(A) if reverse is None else bool(reverse)
     warm, start = x0 is not None, b if x0 is None else x0
-    if len(b) and not _solve(A, False, b, b, code, param, start, warm, float(tol), bool(relative), int(max_iter), reverse, *found):
+    if len(b) and not _solve(
+        A, False, b, b, code, param, start, warm, float(tol), bool(relative), int(max_iter), reverse, *found
+    ):
         raise_not_finite(A)
     return found
 
@@ -263,7 +398,11 @@ _NO_CODE = {dtype: (np.zeros(0, np.int8), np.zeros(0, dtype)) for dtype in (np.d
 
 
 def gauss_seidel_adjoint(
-    A: Float[np.ndarray, "n n"], d: Float[np.ndarray, "N n"], g: Float[np.ndarray, "N n"], tol: float, max_iter: int,
+    A: Float[np.ndarray, "n n"],
+    d: Float[np.ndarray, "N n"],
+    g: Float[np.ndarray, "N n"],
+    tol: float,
+    max_iter: int,
     reverse: bool | None = None,
 ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
     """Adjoint state v = d * (A^T v + g) of every row of g by Gauss-Seidel sweeps.
@@ -274,14 +413,17 @@ def gauss_seidel_adjoint(
     Args:
         A: (n, n). d, g: (N, n).
         max_iter, reverse: as in `gauss_seidel`, for A^T.
-    Returns: v (N, n), residual (N,) relative to max|g| (absolute where g = 0), n_iter (N,), status (N,) as in `gauss_seidel`.
+    Returns: v (N, n), residual (N,) relative to max|g| (absolute where g = 0), n_iter (N,), status (N,) as in
+    `gauss_seidel`.
     Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
     Source: Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
     found = empty_result(g)
     reverse = sweeps_in_reverse(A.T) if reverse is None else bool(reverse)
-    if len(g) and not _solve(A, True, g, d, *_NO_CODE[A.dtype], g, False, float(tol), False, int(max_iter), reverse, *found):
+    if len(g) and not _solve(
+        A, True, g, d, *_NO_CODE[A.dtype], g, False, float(tol), False, int(max_iter), reverse, *found
+    ):
         raise_not_finite(A)
     return found
 

@@ -5,7 +5,8 @@ With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
     implicit   v = J' (A' v + g)                                  exact (implicit function theorem)
     jfb        v = J' g                                           one differentiated step (biased)
     phantom    v = J' w, w = tau sum_{i<k} ((1 - tau) I + tau A' J')^i g      k damped steps of the Neumann series
-    unroll     autograd through every Picard step. The derivative of an iterate lags behind its value (A = 0 is exact after
+    unroll     autograd through every Picard step. The derivative of an iterate lags behind its value (A = 0 is exact
+    after
                one step, whose derivative in A is 0), so that steps go on after convergence: as many as it took, or as
                the adjoint iteration needs to reach tol, whichever is more
 
@@ -121,10 +122,10 @@ def _settle(solution: Solution, g: Tensor) -> Solution:
 def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, backward: str) -> Tensor:
     if act.componentwise:
         slopes = act.derivative_at_value(x) if b is None else act.derivative(product(x, A, b))
-        jacobian = lambda w: slopes * w  # noqa: E731
+        jacobian = lambda w: slopes * w
     else:
         z = product(x, A, b)
-        jacobian = lambda w: act.vjp(z, w)  # noqa: E731
+        jacobian = lambda w: act.vjp(z, w)
     if backward == "jfb":
         return jacobian(g)
     w = PHANTOM_DAMPING * g
@@ -133,8 +134,11 @@ def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tenso
     return jacobian(w)
 
 
-def _steps_of_adjoint(A: Tensor, b: Tensor, x: Tensor, act: Activation, s: SolverSettings, damping: Tensor | None) -> Tensor:
-    """Steps that the adjoint iteration at x takes to reach tol, for a cotangent in general position; 0 where it does not."""
+def _steps_of_adjoint(
+    A: Tensor, b: Tensor, x: Tensor, act: Activation, s: SolverSettings, damping: Tensor | None
+) -> Tensor:
+    """Steps that the adjoint iteration at x takes to reach tol, for a cotangent in general position; 0 where it does
+    not."""
     g = torch.rand(A.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x) + 0.5
     z = product(x, A, b)
     slopes = act.derivative(z) if act.componentwise else None
@@ -172,7 +176,9 @@ def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tens
             lost = ~torch.isfinite(change)
             ok = ~lost & (change <= s.tol * scale)
             done = live & (ok | lost) if k <= s.max_iter else live
-            status = torch.where(done, torch.where(ok, CONVERGED, torch.where(lost, DIVERGED, MAX_ITER)).to(torch.int8), status)
+            status = torch.where(
+                done, torch.where(ok, CONVERGED, torch.where(lost, DIVERGED, MAX_ITER)).to(torch.int8), status
+            )
             residual = torch.where(done, scaled_residual(change, scale), residual)
             n_iter = torch.where(done, k - 1, n_iter).to(torch.int32)
             live = live & ~done
@@ -182,7 +188,9 @@ def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tens
     if torch.is_grad_enabled() and (A.requires_grad or b.requires_grad) and b.shape[0]:
         solved = status == CONVERGED
         with torch.no_grad():
-            more = _steps_of_adjoint(A.detach(), b.detach(), x.detach().masked_fill(~solved[:, None], 0), act, s, damping)
+            more = _steps_of_adjoint(
+                A.detach(), b.detach(), x.detach().masked_fill(~solved[:, None], 0), act, s, damping
+            )
         more = torch.where(solved, torch.maximum(more, n_iter), 0)
         for k in range(int(more.max())):
             x = torch.where((more > k)[:, None], advance(x, act(product(x, A, b))), x)
@@ -210,8 +218,11 @@ def differentiable_solve(
     return call.solution._replace(x=x)
 
 
-def differentiable_result(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, found: Solution) -> EquilibriumResult:
-    """Result of a `differentiable_solve`, under the rule of `solve_equilibrium`; what that solve reported is not said again."""
+def differentiable_result(
+    A: Tensor, b: Tensor, act: Activation, s: SolverSettings, found: Solution
+) -> EquilibriumResult:
+    """Result of a `differentiable_solve`, under the rule of `solve_equilibrium`; what that solve reported is not said
+    again."""
     result, found, above = result_of(A, b, found, act, s)
     if above:
         report_if_failed("equilibrium", A, act, found, s)
@@ -236,8 +247,8 @@ def equilibrium(
     Args:
         A: (n, n); a sparse CSR matrix gets no gradient. b: (N, n).
         activation, solver, tol, tol_mode, max_iter, x0, on_failure: as in `solve_equilibrium`.
-        backward: "implicit" | "jfb" | "phantom" | "unroll"; the adjoint equation is solved to tol relative to the larger
-            of max|g| and max|v| of each sample. Second derivatives exist for "unroll" only; the others raise.
+        backward: "implicit" | "jfb" | "phantom" | "unroll"; the adjoint equation is solved to tol relative to the
+            larger of max|g| and max|v| of each sample. Second derivatives exist for "unroll" only; the others raise.
     Returns: x (N, n).
     Raises: as `solve_equilibrium`; a backward pass that does not converge warns or raises `NotConverged` as well.
     Source: Tsai (2024), section 5.2.

@@ -1,8 +1,8 @@
 """Numba's disk cache, kept true to the sources of the kernels.
 
-Numba recompiles a function when the file that defines it changes, not when a file changes whose functions it calls. After
-an update of one kernel module the others would then run machine code of the old one. So a digest over all kernel modules
-lies beside the cache, and the cache is dropped when they differ.
+Numba recompiles a function when the file that defines it changes, not when a file changes whose functions it calls.
+After an update of one kernel module the others would then run machine code of the old one. So a digest over all kernel
+modules lies beside the cache, and the cache is dropped when they differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def drop_stale(folder: Path | None = None) -> bool:
         folder: where the kernel modules lie; this package's by default.
 
     Returns:
-        Whether anything was dropped. A folder that cannot be written (numba keeps its cache elsewhere then) is left alone.
+        Whether anything was dropped. A folder that cannot be written (numba keeps its cache elsewhere then) is left
+        alone.
     """
     folder = Path(__file__).parent if folder is None else folder
     digest = hashlib.sha256()

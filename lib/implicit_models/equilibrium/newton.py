@@ -15,8 +15,15 @@ from numba import njit
 
 from .blocks import all_finite
 from .gauss_seidel import (
-    CONVERGED, DIVERGING, MAX_ITER, NOT_FINITE, SINGULAR, check_arrays, empty_result, raise_not_finite,
-)  # fmt: skip
+    CONVERGED,
+    DIVERGING,
+    MAX_ITER,
+    NOT_FINITE,
+    SINGULAR,
+    check_arrays,
+    empty_result,
+    raise_not_finite,
+)
 
 CYCLE = 8  # linear solves after which a sweep is put in: patterns that come back are rare, and this ends them
 
@@ -198,8 +205,14 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
 
 
 def newton(
-    A: Float[np.ndarray, "n n"], b: Float[np.ndarray, "N n"], code: Int8[np.ndarray, " n"], param: Float[np.ndarray, " n"],
-    x0: Float[np.ndarray, "N n"] | None, tol: float, relative: bool, max_iter: int,
+    A: Float[np.ndarray, "n n"],
+    b: Float[np.ndarray, "N n"],
+    code: Int8[np.ndarray, " n"],
+    param: Float[np.ndarray, " n"],
+    x0: Float[np.ndarray, "N n"] | None,
+    tol: float,
+    relative: bool,
+    max_iter: int,
 ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
     """Equilibrium x = phi(A x + b) of every row of b, phi piecewise linear, by Newton on the activation pattern.
 
@@ -210,9 +223,11 @@ def newton(
         A, b, code, param, tol, relative: as in `gauss_seidel`; code 0 only.
         x0: (N, n), the signs of which give the first pattern; None: those of b.
         max_iter: linear solves per sample.
-    Returns: x (N, n); residual (N,) of that x; n_iter (N,), linear solves; status (N,): 0 converged, 1 not within max_iter
+    Returns: x (N, n); residual (N,) of that x; n_iter (N,), linear solves; status (N,): 0 converged, 1 not within
+    max_iter
         or stopped by rounding, 2 not finite on the way, 3 b or x0 not finite, 4 singular system.
-    Raises: ValueError for another activation; ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
+    Raises: ValueError for another activation; ValueError, TypeError for shapes, types or layouts that do not fit;
+    ValueError if A is not finite.
     Source: Hintermueller, Ito and Kunisch (2002), the primal-dual active set method as a semismooth Newton method.
     """
     if code.any():
@@ -227,13 +242,14 @@ def newton(
 
 
 def newton_adjoint(
-    A: Float[np.ndarray, "n n"], d: Float[np.ndarray, "N n"], g: Float[np.ndarray, "N n"],
+    A: Float[np.ndarray, "n n"], d: Float[np.ndarray, "N n"], g: Float[np.ndarray, "N n"]
 ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, " N"], Int32[np.ndarray, " N"], Int8[np.ndarray, " N"]]:
     """Adjoint state v = d * (A^T v + g) of every row of g by a factorisation of the rows with d != 0.
 
     Args:
         A: (n, n). d, g: (N, n).
-    Returns: v (N, n); residual (N,) max|d (A^T v + g) - v| / max|g| (0 where g = 0); n_iter (N,), 1, or 0 where nothing was
+    Returns: v (N, n); residual (N,) max|d (A^T v + g) - v| / max|g| (0 where g = 0); n_iter (N,), 1, or 0 where nothing
+    was
         to solve; status (N,) as in `newton`, 1 where the system is so near singular that the residual is large.
     Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
     Source: Tsai (2024), section 5.2 (implicit differentiation).

@@ -63,12 +63,15 @@ class StateMap:
 
 
 class AdjointMap:
-    """v -> J(z)' (A' v + g); residuals are divided by max|g| of the sample, or by (4 eps / tol) max|v| where that is more.
+    """v -> J(z)' (A' v + g); residuals are divided by max|g| of the sample, or by (4 eps / tol) max|v| where that is
+    more.
 
     The second scale is what rounding leaves: no tolerance asks for less than 4 eps of the adjoint itself.
     """
 
-    def __init__(self, A: Tensor, g: Float[Tensor, "N n"], slopes: Tensor | None, z: Tensor | None, act: Activation, tol: float):
+    def __init__(
+        self, A: Tensor, g: Float[Tensor, "N n"], slopes: Tensor | None, z: Tensor | None, act: Activation, tol: float
+    ):
         self.A, self.g, self.slopes, self.z, self.act, self.tol = A, g, slopes, z, act, tol
 
     def step(self, x: Tensor, out: Tensor) -> None:
@@ -82,7 +85,7 @@ class AdjointMap:
         return torch.maximum(row_max(self.g), row_max(x) * (4 * torch.finfo(x.dtype).eps / self.tol))
 
     def select(self, rows: Tensor) -> AdjointMap:
-        pick = lambda t: None if t is None else t[rows]  # noqa: E731
+        pick = lambda t: None if t is None else t[rows]
         return AdjointMap(self.A, self.g[rows], pick(self.slopes), pick(self.z), self.act, self.tol)
 
 

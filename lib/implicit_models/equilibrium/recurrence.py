@@ -1,4 +1,5 @@
-"""The compiled recurrence on torch tensors, with its gradient: one call forward and one backward for a whole sequence."""
+"""The compiled recurrence on torch tensors, with its gradient: one call forward and one backward for a whole
+sequence."""
 
 from __future__ import annotations
 
@@ -26,8 +27,14 @@ WORK_PER_THREAD = 20_000_000  # multiply-adds of one sweep over all steps below 
 
 
 def supports(A: Tensor, act: Activation, s: SolverSettings) -> bool:
-    """Whether the compiled recurrence serves: dense on the CPU, componentwise, implicit differentiation, sweeps allowed."""
-    return A.shape[0] <= LARGEST and s.backward == "implicit" and s.solver in ("auto", "gauss_seidel") and compiled.supports(A, act)
+    """Whether the compiled recurrence serves: dense on the CPU, componentwise, implicit differentiation, sweeps
+    allowed."""
+    return (
+        A.shape[0] <= LARGEST
+        and s.backward == "implicit"
+        and s.solver in ("auto", "gauss_seidel")
+        and compiled.supports(A, act)
+    )
 
 
 def _blocks(first: int, last: int) -> list[tuple[int, int, int]]:
@@ -59,7 +66,8 @@ class _Sequences:
         return M.view(rows, self.T if steps is None else steps, self.columns)[:, :, : self.N]
 
     def run(self, kernel: Callable[..., None], dtype: np.dtype) -> None:
-        """kernel(work, integers, width, first, last) on columns first .. last - 1, in as many threads as are worth it."""
+        """kernel(work, integers, width, first, last) on columns first .. last - 1, in as many threads as are worth
+        it."""
         work = self.n * self.n * self.columns * self.T
         threads = min(torch.get_num_threads(), -(-self.registers // WIDEST), 1 + work // WORK_PER_THREAD)
 
@@ -96,7 +104,9 @@ class _Recurrence(torch.autograd.Function):
         compiled.gs.check_arrays(_array(A), b=_array(S.new_empty(0, n)))
         for name, M in (("A", A), ("B", B), ("C", C), ("D", D), ("b", b), ("d", d)):
             if M is not None and not bool(torch.isfinite(M.sum())) and not bool(torch.isfinite(M).all()):
-                raise ValueError(f"{name} has values that are not finite: {int((~torch.isfinite(M)).sum())} of {M.numel()}")
+                raise ValueError(
+                    f"{name} has values that are not finite: {int((~torch.isfinite(M)).sum())} of {M.numel()}"
+                )
         parts = f.flip(A, 0, 1), f.flip(B, 0), f.flip(C, 1), S.new_zeros(h, f.k) if D is None else D
         b_, d_ = (S.new_zeros(size) if v is None else v for v, size in ((f.flip(b, 0), n), (d, h)))
         lost = None  # (N, T): the steps from the first one that is not finite
@@ -113,8 +123,12 @@ class _Recurrence(torch.autograd.Function):
         X = S.new_empty(n, T * f.columns)
         arrays, dtype = [_array(M) for M in (*parts, b_, d_)] + [f.code, f.slope, U.numpy(), X.numpy()], X.numpy().dtype
         found = f.statistics(dtype)
-        f.run(lambda work, integers, width, first, last: sequence_forward(
-            *arrays, work, integers, width, first, last, float(s.tol), s.relative, int(s.max_iter), *found), dtype)  # fmt: skip
+        f.run(
+            lambda work, integers, width, first, last: sequence_forward(
+                *arrays, work, integers, width, first, last, float(s.tol), s.relative, int(s.max_iter), *found
+            ),
+            dtype,
+        )
         Y = f.steps(U[p:].view(h, -1)[:, f.columns :].reshape(h, -1), h).permute(2, 1, 0).contiguous()
         if lost is not None:
             Y = Y.masked_fill(lost[:, :, None], float("nan"))
@@ -151,8 +165,12 @@ class _Recurrence(torch.autograd.Function):
         V, carry, found = gY.new_empty(n, T * f.columns), gY.new_empty(h, f.columns), f.statistics(G.numpy().dtype)
         arrays = [_array(M) for M in (A, B, C, D)] + [f.code, f.slope, X.numpy(), G.numpy(), V.numpy(), carry.numpy()]
         reverse = bool(sweeps_in_reverse(arrays[0].T))
-        f.run(lambda work, integers, width, first, last: sequence_backward(
-            *arrays, work, integers, reverse, width, first, last, float(s.tol), int(s.max_iter), *found), G.numpy().dtype)  # fmt: skip
+        f.run(
+            lambda work, integers, width, first, last: sequence_backward(
+                *arrays, work, integers, reverse, width, first, last, float(s.tol), int(s.max_iter), *found
+            ),
+            G.numpy().dtype,
+        )
         solution = f.solution(V[:, : f.columns][:, :N].t(), found)
         report_if_failed("adjoint recurrence (gradient)", original, ctx.act, solution, s)
         needed = ctx.needs_input_grad
@@ -183,11 +201,22 @@ class _Call:
 
 
 def recurrence(
-    A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, b: Tensor | None, d: Tensor | None, S: Tensor, h0: Tensor | None, act: Activation, settings: SolverSettings
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    b: Tensor | None,
+    d: Tensor | None,
+    S: Tensor,
+    h0: Tensor | None,
+    act: Activation,
+    settings: SolverSettings,
 ) -> tuple[Tensor, Solution]:
-    """Hidden states (N, T, h) of every step, with exact gradients, and the statistics of the solves joined over the steps.
+    """Hidden states (N, T, h) of every step, with exact gradients, and the statistics of the solves joined over the
+    steps.
 
-    Args: the cell's matrices, S (N, T, p) with N and T at least 1, h0 (N, h) or None; checked by the caller, see `supports`.
+    Args: the cell's matrices, S (N, T, p) with N and T at least 1, h0 (N, h) or None; checked by the caller, see
+        `supports`.
     """
     call = _Call(act, _Sequences(A, B, C, S.shape[0], S.shape[1], act, settings))
     Y = _Recurrence.apply(A, B, C, D, b, d, S, h0, call)

@@ -1,8 +1,8 @@
 """What a solve returns: the solution as the solver left it, and the result with the residual computed afresh.
 
 A solver judges a sample by its own evaluation of the map; another order of summation gives a residual that differs by
-rounding. The result of a solve therefore follows one rule, whatever the solver: its residual is `equilibrium_residual` of
-the returned x, and a sample is converged when
+rounding. The result of a solve therefore follows one rule, whatever the solver: its residual is `equilibrium_residual`
+of the returned x, and a sample is converged when
 
     residual <= tol,    or    the solver stopped at its tolerance and residual <= rounding_floor,
 
@@ -37,8 +37,8 @@ ROUNDING_UNITS = 4
 
 
 class Solution(NamedTuple):
-    """x (N, n), residual (N,), n_iter (N,), status (N,) int8, the method that found them, whether a status is not 0, and
-    the substitution that was found on the way."""
+    """x (N, n), residual (N,), n_iter (N,), status (N,) int8, the method that found them, whether a status is not 0,
+    and the substitution that was found on the way."""
 
     x: Tensor
     residual: Tensor
@@ -60,9 +60,10 @@ class EquilibriumResult:
     """Equilibrium of every sample and how it was reached.
 
     x (N, n); residual (N,), recomputed from x; n_iter (N,) evaluations of the map; converged (N,): residual <= tol, or
-    <= `rounding_floor` where the solver stopped at its tolerance; reason: "converged", which samples converged to rounding
-    only, or which failed and how; solver: the method that ran; status (N,): 0 converged, 1 max_iter or stopped above
-    tol, 2 diverged, 3 input not finite, 4 singular system; to_rounding (N,): converged with tol < residual <= floor.
+    <= `rounding_floor` where the solver stopped at its tolerance; reason: "converged", which samples converged to
+    rounding only, or which failed and how; solver: the method that ran; status (N,): 0 converged, 1 max_iter or stopped
+    above tol, 2 diverged, 3 input not finite, 4 singular system; to_rounding (N,): converged with tol < residual <=
+    floor.
     """
 
     x: Float[Tensor, "N n"]
@@ -106,7 +107,8 @@ def rounding_floor(
 def result_of(
     A: Tensor, b: Tensor, found: Solution, act: Activation, s: SolverSettings
 ) -> tuple[EquilibriumResult, Solution, bool]:
-    """(result, the solution with its residual and status, whether a sample that its solver passed is above the floor)."""
+    """(result, the solution with its residual and status, whether a sample that its solver passed is above the
+    floor)."""
     A, b, x = A.detach(), b.detach(), found.x.detach()
     with torch.no_grad():
         residual = equilibrium_residual(A, b, x, act, tol_mode=s.tol_mode)
@@ -120,4 +122,8 @@ def result_of(
             above = bool((passed & ~to_rounding).any())
     found = found._replace(residual=residual, status=status, failed=bool((status != CONVERGED).any()))
     converged = status == CONVERGED
-    return EquilibriumResult(found.x, residual, found.n_iter, converged, found.method, status, to_rounding), found, above
+    return (
+        EquilibriumResult(found.x, residual, found.n_iter, converged, found.method, status, to_rounding),
+        found,
+        above,
+    )

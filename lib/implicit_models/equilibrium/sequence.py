@@ -6,14 +6,16 @@ With g_t = dL/dh_t in total, d_t = phi'(z_t) and v_t the adjoint state,
 
     v_t = d_t (A' v_t + C' g_t),      g_{t-1} += B_h' v_t + D_h' g_t,      t = T..1,
 
-and the gradients of the matrices are single products over all steps: dA = sum v_t x_t', dB = sum v_t u_t', dC = sum g_t x_t',
-dD = sum g_t u_t'. A block of samples goes through all steps inside the cache; equilibria and adjoints are the Gauss-Seidel sweeps of
-`gauss_seidel.py`, warm-started from the step before in the forward direction. Every lane is frozen by its own test, so that a sequence
-does not depend on the others of its batch. Entries of g_t and of C' g_t below 1e-29 (1e-290 in double precision) count as 0.
+and the gradients of the matrices are single products over all steps: dA = sum v_t x_t', dB = sum v_t u_t', dC = sum g_t
+x_t', dD = sum g_t u_t'. A block of samples goes through all steps inside the cache; equilibria and adjoints are the
+Gauss-Seidel sweeps of `gauss_seidel.py`, warm-started from the step before in the forward direction. Every lane is
+frozen by its own test, so that a sequence does not depend on the others of its batch. Entries of g_t and of C' g_t
+below 1e-29 (1e-290 in double precision) count as 0.
 
 Arrays are feature-major: column t N' + s is step t of sample s, N' the batch rounded up to whole registers.
 
-Source: Decugis et al. (2024), section 2.1 (the cell); Tsai (2024), section 5.2 (implicit differentiation of one equilibrium).
+Source: Decugis et al. (2024), section 2.1 (the cell); Tsai (2024), section 5.2 (implicit differentiation of one
+equilibrium).
 """
 
 from __future__ import annotations
@@ -25,10 +27,34 @@ from numba import njit
 
 from .blocks import aligned, clear
 from .gauss_seidel import _MARGIN, MAX_ITER, _judge, _pack_rows
-from .simd import (ROWS, VECTOR_BYTES, absolute, address, advance, any_positive, lanes, load, maximum, multiply_rows, spread, store,
-                   where_positive)  # fmt: skip
-from .sweeps import (ACTIVE, BOUND, EVALUATED, N_LANE_ROWS, PIECEWISE_LINEAR, PREVIOUS, TANH, UNIT, extrapolate, freeze,
-                     sweep)  # fmt: skip
+from .simd import (
+    ROWS,
+    VECTOR_BYTES,
+    absolute,
+    address,
+    advance,
+    any_positive,
+    lanes,
+    load,
+    maximum,
+    multiply_rows,
+    spread,
+    store,
+    where_positive,
+)
+from .sweeps import (
+    ACTIVE,
+    BOUND,
+    EVALUATED,
+    N_LANE_ROWS,
+    PIECEWISE_LINEAR,
+    PREVIOUS,
+    TANH,
+    UNIT,
+    extrapolate,
+    freeze,
+    sweep,
+)
 
 
 @njit(nogil=True, cache=True)
@@ -82,8 +108,37 @@ def _put(source, source_stride, target, target_stride, rows, reverse, samples):
 
 
 @njit(nogil=True, cache=True)
-def _settle(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out, scratch,
-            contraction, tol, relative, rounding, accepted, max_iter, residual, n_iter, status, at):
+def _settle(
+    panel,
+    corner,
+    x,
+    rhs,
+    step,
+    gain,
+    adjoint,
+    codes,
+    slopes,
+    diagonal,
+    above,
+    below,
+    width,
+    n_pad,
+    n,
+    samples,
+    table,
+    out,
+    scratch,
+    contraction,
+    tol,
+    relative,
+    rounding,
+    accepted,
+    max_iter,
+    residual,
+    n_iter,
+    status,
+    at,
+):
     """Sweep until every lane is judged; count, worst residual and worst status of the samples at `at` are joined."""
     n_lanes = lanes(x)
     clear(table, N_LANE_ROWS * samples)
@@ -100,7 +155,25 @@ def _settle(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal,
     live = samples
     found, count, what = np.empty(1, residual.dtype), np.empty(1, np.int32), np.empty(1, np.int8)
     while live > 0:
-        sweep(panel, corner, x, rhs, step, gain, adjoint, codes, slopes, diagonal, above, below, width, n_pad, table, out, scratch)
+        sweep(
+            panel,
+            corner,
+            x,
+            rhs,
+            step,
+            gain,
+            adjoint,
+            codes,
+            slopes,
+            diagonal,
+            above,
+            below,
+            width,
+            n_pad,
+            table,
+            out,
+            scratch,
+        )
         for first in range(0, samples, n_lanes):
             freeze(table, first, samples, contraction, relative, rounding, max_iter)
             extrapolate(table, first, samples, x, step, n_pad)
@@ -130,13 +203,36 @@ def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.n
 
 
 @njit(nogil=True, cache=True)
-def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width, first, last, tol, relative, max_iter, residual, n_iter, status):
+def sequence_forward(
+    A,
+    B,
+    C,
+    D,
+    b,
+    d,
+    code,
+    slope,
+    U,
+    X,
+    work,
+    integers,
+    width,
+    first,
+    last,
+    tol,
+    relative,
+    max_iter,
+    residual,
+    n_iter,
+    status,
+):
     """States and hidden states of the samples in the columns first .. last - 1 of every step, a whole number of blocks.
 
     Args:
         A (n, n), B (n, k), C (h, n), D (h, k), b (n,), d (h,); k = inputs + h.
         code, slope: of the activation, see `gauss_seidel`.
-        U: (k, (T + 1) N'), its first rows the inputs, its last h rows the hidden states: those of step 0 are given, the others written.
+        U: (k, (T + 1) N'), its first rows the inputs, its last h rows the hidden states: those of step 0 are given, the
+            others written.
         X: (n, T N'), written.
         work, integers: see `workspace`. width: registers a block.
         residual (N',), n_iter, status: zeros, joined over the steps.
@@ -164,7 +260,9 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width,
     table = advance(out, ROWS * samples)
     scratch = advance(table, N_LANE_ROWS * samples)
     codes = address(integers)
-    contraction = _pack_rows(A, False, code, slope, False, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner)
+    contraction = _pack_rows(
+        A, False, code, slope, False, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner
+    )
     _panels(B, False, False, False, 0, k, B_panel)
     _panels(C, False, False, False, 0, n_pad, C_panel)
     _panels(D, False, False, False, 0, k, D_panel)
@@ -186,8 +284,37 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width,
             if t > 0:
                 _copy(advance(U_, t * columns + at), stride_u, u, samples, p, False, samples)
             _multiply(B_panel, n_pad, k, u, b_wide, rhs, width, samples)
-            _settle(panel, corner, x, rhs, step, step, False, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out,
-                    scratch, contraction, tol, relative, rounding, 0.0, max_iter, residual, n_iter, status, at)
+            _settle(
+                panel,
+                corner,
+                x,
+                rhs,
+                step,
+                step,
+                False,
+                codes,
+                slopes,
+                diagonal,
+                above,
+                below,
+                width,
+                n_pad,
+                n,
+                samples,
+                table,
+                out,
+                scratch,
+                contraction,
+                tol,
+                relative,
+                rounding,
+                0.0,
+                max_iter,
+                residual,
+                n_iter,
+                status,
+                at,
+            )
             _copy(x, samples, advance(X_, t * columns + at), stride_x, n, False, samples)
             _multiply(D_panel, h_pad, k, u, d_wide, y, width, samples)
             _multiply(C_panel, h_pad, n_pad, x, y, y, width, samples)
@@ -197,8 +324,28 @@ def sequence_forward(A, B, C, D, b, d, code, slope, U, X, work, integers, width,
 
 @njit(nogil=True, cache=True)
 def sequence_backward(
-    A, B, C, D, code, slope, X, G, V, first_carry, work, integers, reverse, width, first, last, tol, max_iter, residual, n_iter, status
-):  # fmt: skip
+    A,
+    B,
+    C,
+    D,
+    code,
+    slope,
+    X,
+    G,
+    V,
+    first_carry,
+    work,
+    integers,
+    reverse,
+    width,
+    first,
+    last,
+    tol,
+    max_iter,
+    residual,
+    n_iter,
+    status,
+):
     """Adjoint states of the samples in the columns first .. last - 1 of every step, a whole number of blocks.
 
     Args:
@@ -229,7 +376,22 @@ def sequence_backward(
     table = advance(out, ROWS * samples)
     scratch = advance(table, N_LANE_ROWS * samples)
     codes = address(integers)
-    contraction = _pack_rows(A, True, code, slope, reverse, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner)
+    contraction = _pack_rows(
+        A,
+        True,
+        code,
+        slope,
+        reverse,
+        n_pad,
+        codes,
+        slopes,
+        advance(codes, n_pad),
+        diagonal,
+        above,
+        below,
+        panel,
+        corner,
+    )
     _panels(C, True, reverse, False, 0, h, Ct)
     _panels(B[:, k - h :], True, False, reverse, 0, n_pad, Bt)
     _panels(D[:, k - h :], True, False, False, 0, h, Dt)
@@ -238,7 +400,8 @@ def sequence_backward(
     X_, G_, V_ = address(X), address(G), address(V)
     stride_x, stride_g, stride_v = X.shape[1], G.shape[1], V.shape[1]
     one, zero = spread(v, 1.0), spread(v, 0.0)
-    # Through time a gradient may fade out of the format's range, where no relative tolerance can be met: below this it is 0
+    # Through time a gradient may fade out of the format's range, where no relative tolerance can be met: below this it
+    # is 0
     floor = spread(v, 1e-290 if A.itemsize == 8 else 1e-29)
     for at in range(first, last, samples):
         clear(carry, h_pad * samples)
@@ -269,8 +432,37 @@ def sequence_backward(
                 store(rhs, position, where_positive(floor - absolute(value), zero, value))
             clear(v, n_pad * samples)
             clear(step, n_pad * samples)
-            _settle(panel, corner, v, rhs, step, gain, True, codes, slopes, diagonal, above, below, width, n_pad, n, samples, table, out,
-                    scratch, contraction, tol, False, rounding, 4 * rounding, max_iter, residual, n_iter, status, at)
+            _settle(
+                panel,
+                corner,
+                v,
+                rhs,
+                step,
+                gain,
+                True,
+                codes,
+                slopes,
+                diagonal,
+                above,
+                below,
+                width,
+                n_pad,
+                n,
+                samples,
+                table,
+                out,
+                scratch,
+                contraction,
+                tol,
+                False,
+                rounding,
+                4 * rounding,
+                max_iter,
+                residual,
+                n_iter,
+                status,
+                at,
+            )
             _put(v, samples, advance(V_, here), stride_v, n, reverse, samples)
             _multiply(Dt, h_pad, h, g, zeros, carry, width, samples)
             _multiply(Bt, h_pad, n_pad, v, carry, carry, width, samples)

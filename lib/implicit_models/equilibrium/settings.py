@@ -56,7 +56,9 @@ class SolverSettings:
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, got {self.max_iter}")
         if self.backward == "unroll" and self.solver not in ("auto", "picard"):
-            raise ValueError(f"backward 'unroll' differentiates Picard steps: solver must be auto or picard, got {self.solver!r}")
+            raise ValueError(
+                f"backward 'unroll' differentiates Picard steps: solver must be auto or picard, got {self.solver!r}"
+            )
 
     @property
     def relative(self) -> bool:

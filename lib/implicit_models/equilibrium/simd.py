@@ -55,8 +55,11 @@ def _store(builder, value, pointer):
 
 def _spread(builder, vector_type, scalar):
     single = builder.insert_element(ir.Constant(vector_type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(single, ir.Constant(vector_type, ir.Undefined),
-                                  ir.Constant(ir.VectorType(ir.IntType(32), vector_type.count), [0] * vector_type.count))
+    return builder.shuffle_vector(
+        single,
+        ir.Constant(vector_type, ir.Undefined),
+        ir.Constant(ir.VectorType(ir.IntType(32), vector_type.count), [0] * vector_type.count),
+    )
 
 
 def _call(builder, name, args):
@@ -69,7 +72,8 @@ def _call(builder, name, args):
 
 @intrinsic
 def address(typingctx, array):
-    """Pointer to the first element of an array. Kernels hold pointers: numba counts references to arrays, atomically."""
+    """Pointer to the first element of an array. Kernels hold pointers: numba counts references to arrays,
+    atomically."""
 
     def codegen(context, builder, signature, args):
         return cgutils.create_struct_proxy(array)(context, builder, args[0]).data
@@ -152,7 +156,12 @@ def _overload(python_operator, operation):
             return lambda a, b: operation(a, b)
 
 
-for _python_operator, _operation in ((operator.add, _add), (operator.sub, _subtract), (operator.mul, _multiply), (operator.truediv, _divide)):
+for _python_operator, _operation in (
+    (operator.add, _add),
+    (operator.sub, _subtract),
+    (operator.mul, _multiply),
+    (operator.truediv, _divide),
+):
     _overload(_python_operator, _operation)
 
 
@@ -259,10 +268,15 @@ def multiply_rows(typingctx, panel, start, x, n, middle, bias, row, out, width):
             return ir.Constant(integer, value)
 
         def column(pointer, state, w):
-            return builder.gep(pointer, [builder.add(builder.mul(state, constant(vectors * vector.lanes)), constant(w * vector.lanes))])
+            return builder.gep(
+                pointer, [builder.add(builder.mul(state, constant(vectors * vector.lanes)), constant(w * vector.lanes))]
+            )
 
-        sums = [_load(builder, register, column(args[5], builder.add(args[6], constant(r)), w))
-                for r in range(ROWS) for w in range(vectors)]
+        sums = [
+            _load(builder, register, column(args[5], builder.add(args[6], constant(r)), w))
+            for r in range(ROWS)
+            for w in range(vectors)
+        ]
 
         def loop(first, last, sums):
             before = builder.block
@@ -282,7 +296,10 @@ def multiply_rows(typingctx, panel, start, x, n, middle, bias, row, out, width):
             for r in range(ROWS):
                 scalar = builder.load(builder.gep(panel_pointer, [builder.add(entry, constant(r))]))
                 coefficient = _spread(builder, register, scalar)
-                new += [_call(builder, "fmuladd", [coefficient, states[w], carried[r * vectors + w]]) for w in range(vectors)]
+                new += [
+                    _call(builder, "fmuladd", [coefficient, states[w], carried[r * vectors + w]])
+                    for w in range(vectors)
+                ]
             k.add_incoming(builder.add(k, constant(1)), builder.block)
             for phi, value in zip(carried, new):
                 phi.add_incoming(value, builder.block)

@@ -76,7 +76,16 @@ def damping_of(A: Tensor, act: Activation) -> Tensor | None:
     return 1 / (1 + loop)
 
 
-def _iterate(method: str, A: Tensor, b: Tensor, act: Activation, x0: Tensor | None, s: SolverSettings, max_iter: int, damped: bool) -> Solution:
+def _iterate(
+    method: str,
+    A: Tensor,
+    b: Tensor,
+    act: Activation,
+    x0: Tensor | None,
+    s: SolverSettings,
+    max_iter: int,
+    damped: bool,
+) -> Solution:
     """Picard or Anderson in torch; the name of what ran comes last."""
     check_finite(A)  # tanh(inf) = 1 would pass for a solution
     damping = damping_of(A, act) if damped else None
@@ -112,18 +121,26 @@ def improve(found: tuple[Tensor, ...], rows: Tensor, other: tuple[Tensor, ...]) 
 
 
 def solve_state(
-    A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None = None, plan: TriangularPlan | None = None
+    A: Tensor,
+    b: Tensor,
+    act: Activation,
+    s: SolverSettings,
+    x0: Tensor | None = None,
+    plan: TriangularPlan | None = None,
 ) -> Solution:
     """Equilibrium by the method the settings ask for; no reporting, no gradient. plan: from `automatic_plan`."""
     if s.solver != "auto":
         if s.solver in ("gauss_seidel", "newton"):
             if not compiled.supports(A, act):
                 raise ValueError(
-                    f"solver {s.solver!r} is compiled for dense float32 and float64 matrices on the CPU with componentwise "
-                    f"activations; got {A.layout}, {A.dtype}, {A.device}, {act!r}: use 'picard', 'anderson' or 'auto'"
+                    f"solver {s.solver!r} is compiled for dense float32 and float64 matrices on the CPU with"
+                    f" componentwise activations; got {A.layout}, {A.dtype}, {A.device}, {act!r}: use 'picard',"
+                    " 'anderson' or 'auto'"
                 )
             if s.solver == "newton" and not act.piecewise_linear:
-                raise ValueError(f"solver 'newton' needs piecewise-linear activations (relu, leaky_relu, identity), got {act!r}")
+                raise ValueError(
+                    f"solver 'newton' needs piecewise-linear activations (relu, leaky_relu, identity), got {act!r}"
+                )
             return Solution.of(compiled.solve(s.solver, A, b, act, x0, s.tol, s.relative, s.max_iter), s.solver)
         return _iterate(s.solver, A, b, act, x0, s, s.max_iter, damped=False)
 
@@ -136,7 +153,9 @@ def solve_state(
     budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if _newton_helps(A, act) else s.max_iter
     found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
     if found.failed:
-        plan = triangular_plan(A, act) if slow_samples(found, budget).numel() else None  # A may be triangular in another order
+        plan = (
+            triangular_plan(A, act) if slow_samples(found, budget).numel() else None
+        )  # A may be triangular in another order
         if plan is not None:
             return _substituted(plan, A, b, act, s)
     if not found.failed or budget == s.max_iter:
@@ -155,7 +174,9 @@ def solve_state(
 
 def slow_samples(found: Solution, budget: int) -> Tensor:
     """Samples that more work may solve: not those with bad input, nor those that rounding stopped before the budget."""
-    worth = (found.status == MAX_ITER) & (found.n_iter >= budget) | (found.status == DIVERGED) | (found.status == SINGULAR)
+    worth = (
+        (found.status == MAX_ITER) & (found.n_iter >= budget) | (found.status == DIVERGED) | (found.status == SINGULAR)
+    )
     return torch.nonzero(worth).flatten()
 
 
@@ -197,7 +218,8 @@ def solve_equilibrium(
         tol, tol_mode: see above. max_iter: evaluations of the map per sample.
         x0: (N, n) start; zero if None.
         on_failure: "warn" | "raise" | "ignore".
-    Returns: `EquilibriumResult`; its residual is computed afresh from the returned x, and `converged` follows it: residual <= tol,
+    Returns: `EquilibriumResult`; its residual is computed afresh from the returned x, and `converged` follows it:
+    residual <= tol,
         or <= `rounding_floor` (4 eps (|A| |x| + |b|)) where the solver stopped at tol; `reason` says which samples.
     Raises: TypeError, ValueError for what does not fit; `NotConverged` with on_failure="raise".
     Source: Tsai (2024), Theorem 1, (2.8).
@@ -219,6 +241,15 @@ def report_if_failed(what: str, A: Tensor, act: Activation, found: Solution, s: 
         check_finite(A)
         scale = 1.0 if s.relative or not found.x.numel() else float(torch.nan_to_num(row_max(found.x)).max())
         report_failure(
-            what, A, act, found.status, found.residual, tol=s.tol, relative=s.relative, max_iter=s.max_iter,
-            on_failure=s.on_failure, scale=scale, settings=s,
-        )  # fmt: skip
+            what,
+            A,
+            act,
+            found.status,
+            found.residual,
+            tol=s.tol,
+            relative=s.relative,
+            max_iter=s.max_iter,
+            on_failure=s.on_failure,
+            scale=scale,
+            settings=s,
+        )

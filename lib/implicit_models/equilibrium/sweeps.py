@@ -11,8 +11,19 @@ import math
 from numba import njit
 
 from .blocks import multiply_panel
-from .simd import (ROWS, absolute, any_positive, lanes, load, maximum, multiply_add, nearest_integer, spread, store,
-                   where_positive)  # fmt: skip
+from .simd import (
+    ROWS,
+    absolute,
+    any_positive,
+    lanes,
+    load,
+    maximum,
+    multiply_add,
+    nearest_integer,
+    spread,
+    store,
+    where_positive,
+)
 from .vector_math import vector_sigmoid, vector_tanh
 
 PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
@@ -21,8 +32,24 @@ _EXTRAPOLATE_EVERY = 4  # sweeps
 _LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
 GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
 # Rows of the table
-(ACTIVE, FROZEN, EVALUATED, CHANGE, LAST_CHANGE, SCALE, PRODUCT, SQUARE, LAST_SQUARE, COUNT, LIMIT, BOUND,
- PREVIOUS, UNIT, STALLS, N_LANE_ROWS) = range(16)
+(
+    ACTIVE,
+    FROZEN,
+    EVALUATED,
+    CHANGE,
+    LAST_CHANGE,
+    SCALE,
+    PRODUCT,
+    SQUARE,
+    LAST_SQUARE,
+    COUNT,
+    LIMIT,
+    BOUND,
+    PREVIOUS,
+    UNIT,
+    STALLS,
+    N_LANE_ROWS,
+) = range(16)
 
 
 @njit(nogil=True, cache=True)
@@ -75,7 +102,9 @@ def _smooth_root(rest, old, a, code, scratch):
 
 
 @njit(nogil=True, cache=True)
-def sweep(panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch):
+def sweep(
+    panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch
+):
     """One sweep over all states of a block.
 
     In an active lane `change` becomes the largest change of a state. A frozen lane keeps its states, so that the same
@@ -148,7 +177,11 @@ def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
         bound = bound * scale
     # Near the last place the change ceases to decrease: each time, a quarter of an eps more is put down to rounding
     unit_roundoff, last = scale * spread(table, rounding), load(table, LAST_CHANGE * samples + lane)
-    stall = where_positive(unit_roundoff * spread(table, 8.0) - change, where_positive(last - change, zero, where_positive(count, one, zero)), zero)
+    stall = where_positive(
+        unit_roundoff * spread(table, 8.0) - change,
+        where_positive(last - change, zero, where_positive(count, one, zero)),
+        zero,
+    )
     stalls = load(table, STALLS * samples + lane) + stall
     store(table, STALLS * samples + lane, stalls)
     bound = maximum(bound, stalls * unit_roundoff * spread(table, 0.25))
@@ -193,4 +226,10 @@ def extrapolate(table, lane, samples, x, step, n_pad):
     if any_positive(factor):
         for position in range(lane, n_pad * samples, samples):
             # steps of the other lanes are finite or their lanes are frozen
-            store(x, position, where_positive(factor, multiply_add(factor, load(step, position), load(x, position)), load(x, position)))
+            store(
+                x,
+                position,
+                where_positive(
+                    factor, multiply_add(factor, load(step, position), load(x, position)), load(x, position)
+                ),
+            )

@@ -69,7 +69,8 @@ def _levels(unit: np.ndarray, off: sp.csr_array) -> np.ndarray | None:
 
 
 def triangular_plan(A: Tensor, act: Activation) -> TriangularPlan | None:
-    """The substitution plan of A, or None when A feeds back between blocks, or a state on itself by gamma_i A_ii >= 1."""
+    """The substitution plan of A, or None when A feeds back between blocks, or a state on itself by gamma_i A_ii >=
+    1."""
     check_finite(A.detach())
     M = scipy_csr(A)
     diagonal = M.diagonal()
@@ -101,8 +102,8 @@ def triangular_plan(A: Tensor, act: Activation) -> TriangularPlan | None:
 def _self_loop(act: Activation, rest: Float[Tensor, "N k"], a: Float[Tensor, " k"]) -> Float[Tensor, "N k"]:
     """The root of x = phi(rest + a x), unique for gamma a < 1: closed form if piecewise linear, else safe Newton.
 
-    h(x) = x - phi(rest + a x) increases, so a bracket closes on the root; a Newton step is taken where it stays inside and
-    the last one halved |h| (steps may otherwise go round in circles), a bisection elsewhere.
+    h(x) = x - phi(rest + a x) increases, so a bracket closes on the root; a Newton step is taken where it stays inside
+    and the last one halved |h| (steps may otherwise go round in circles), a bisection elsewhere.
     """
     if act.piecewise_linear:
         # the sign of the root is the sign of rest: the slope on that side is the one that counts

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from numba import njit
 
-from .simd import VECTOR_BYTES, absolute, lanes, maximum, multiply_add, nearest_integer, power_of_two, spread, where_positive
+from .simd import (
+    VECTOR_BYTES,
+    absolute,
+    lanes,
+    maximum,
+    multiply_add,
+    nearest_integer,
+    power_of_two,
+    spread,
+    where_positive,
+)
 
 _LOG2_E = 1.4426950408889634
 # ln 2 in two parts, the first with few bits, so that k ln 2 is subtracted without loss
@@ -40,5 +50,3 @@ def vector_sigmoid(like, v):
     e = multiply_add(s, p, s)
     one = spread(like, 1.0)
     return where_positive(v, one, e) / (one + e)
-
-

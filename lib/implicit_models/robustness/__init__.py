@@ -1,4 +1,5 @@
-"""Robustness of implicit models: bounds, certificates and their checker, the sensitivity matrix, attacks, worst-case losses.
+"""Robustness of implicit models: bounds, certificates and their checker, the sensitivity matrix, attacks, worst-case
+losses.
 
 A public name is resolved on first use (PEP 562); no module has the name of a function, which an import would hide.
 """

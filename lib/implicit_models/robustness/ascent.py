@@ -91,7 +91,7 @@ def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corner
     for _ in range(_TRIALS):
         first, second = _inputs_along(q, dq, t, u0, radius, theta)
         for i in range(lam.size):
-            m, l = mu[i] + t * dmu[i], lam[i] + t * dlam[i]  # noqa: E741
+            m, l = mu[i] + t * dmu[i], lam[i] + t * dlam[i]
             for v in range(3):
                 values[v] = m * corners_x[i, v] - l * corners_z[i, v]
             _corner_weights(values, theta, weights)
@@ -126,7 +126,7 @@ def _cholesky_solve(H, g):
     for j in range(k):
         for i in range(j, k):
             total = H[i, j]
-            for l in range(j):  # noqa: E741
+            for l in range(j):
                 total -= H[i, l] * H[j, l]
             if i == j:
                 if not total > 0:
@@ -136,12 +136,12 @@ def _cholesky_solve(H, g):
                 H[i, j] = total / H[j, j]
     for i in range(k):
         total = g[i]
-        for l in range(i):  # noqa: E741
+        for l in range(i):
             total -= H[i, l] * g[l]
         g[i] = total / H[i, i]
     for i in range(k - 1, -1, -1):
         total = g[i]
-        for l in range(i + 1, k):  # noqa: E741
+        for l in range(i + 1, k):
             total -= H[l, i] * g[l]
         g[i] = total / H[i, i]
     return True
@@ -160,8 +160,9 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
     for j in range(p):
         scale += radius[j] * abs(q[j])
     allowed = max(allowed, tol * scale)
-    best, good = choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, _SKIP * allowed,
-                              enough)
+    best, good = choose_lines(
+        reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, _SKIP * allowed, enough
+    )
     if good:
         return best, 0
     best_lam = lam.copy()
@@ -221,7 +222,7 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
             for j in range(k):
                 H[i, j] -= reduced[i, j] * xz[j] + reduced[j, i] * xz[i]
                 total = 0.0
-                for l in range(k):  # noqa: E741
+                for l in range(k):
                     total += reduced[i, l] * xx[l] * reduced[j, l]
                 H[i, j] += total
         for i in range(k):
@@ -241,8 +242,9 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
         length = 1.0
         if decrement > 0.7:
             dmu = np.dot(direction, reduced)
-            length = _line_minimum(q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta,
-                                   decrement**2 * theta)
+            length = _line_minimum(
+                q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta, decrement**2 * theta
+            )
         lam += length * direction
         q += length * dq
         if decrement < _CLOSE:

@@ -20,8 +20,8 @@ METHODS = ("fgsm", "pgd", "jsma", "sensitivity", "gradient", "label_gradient", "
 class Attack:
     """Attacked inputs of a batch.
 
-    U_adv (N, p) float64, inside the sets. success (N,): classified right before and wrong after, both in float64; a sample that was wrong before never
-    counts. changed (N,): inputs that moved.
+    U_adv (N, p) float64, inside the sets. success (N,): classified right before and wrong after, both in float64; a
+    sample that was wrong before never counts. changed (N,): inputs that moved.
     """
 
     U_adv: Float[np.ndarray, "N p"]
@@ -47,15 +47,17 @@ def attack(
 ) -> Attack:
     """Inputs near U that the model classifies differently.
 
-    Dense (k None): all inputs move by at most eps. Sparse: at most k inputs move, by at most eps (inf for any amount, then clip is needed), or are
-    replaced by uniform draws of `values`.
+    Dense (k None): all inputs move by at most eps. Sparse: at most k inputs move, by at most eps (inf for any amount,
+    then clip is needed), or are replaced by uniform draws of `values`.
 
     Args:
-        model: torch module (also `ImplicitModel`) or `Problem`; "lp" and the signs of dense "sensitivity" need the matrices: `ImplicitModel` or `Problem`.
+        model: torch module (also `ImplicitModel`) or `Problem`; "lp" and the signs of dense "sensitivity" need the
+            matrices: `ImplicitModel` or `Problem`.
         U: (N, p) samples; y: (N,) labels. eps: largest change of an input.
-        method: "fgsm" | "pgd" (dense) | "jsma" (sparse) | "lp" (both) | "sensitivity" | "gradient" | "label_gradient" | "random". The last four
-            rank inputs for a sparse attack, which moves them along the sign of the cross-entropy's gradient unless `values` is given; dense,
-            "sensitivity" steps along `linear_direction` and "random" along random signs.
+        method: "fgsm" | "pgd" (dense) | "jsma" (sparse) | "lp" (both) | "sensitivity" | "gradient" | "label_gradient" |
+            "random". The last four rank inputs for a sparse attack, which moves them along the sign of the
+            cross-entropy's gradient unless `values` is given; dense, "sensitivity" steps along `linear_direction` and
+            "random" along random signs.
         k: number of inputs of a sparse attack. clip: (low, high) range of inputs, None for none.
         values: (low, high) of random replacements: (0, 1), or (0, 0.1) for "small" ones.
         steps, restarts: of "pgd". sensitivity: (q, p) matrix if it is known. seed: of all random choices.
@@ -68,7 +70,9 @@ def attack(
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
     U, y = real_array("U", U), as_array(y)
     if U.ndim != 2 or y.shape != (len(U),) or not np.issubdtype(y.dtype, np.integer):
-        raise ValueError(f"U and y must be (N, p) samples and (N,) integer labels, got {U.shape} and {y.shape} of {y.dtype}")
+        raise ValueError(
+            f"U and y must be (N, p) samples and (N,) integer labels, got {U.shape} and {y.shape} of {y.dtype}"
+        )
     network = classifier(model)
     finite = np.flatnonzero(np.isfinite(U).all(axis=1))
     before = logits(network, U[finite])
@@ -82,7 +86,9 @@ def attack(
     inputs = _sets(start, eps, method, k, clip, values)
     if not len(finite) or q == 1:
         return Attack(U_adv, success, changed)
-    found = _run(model, start, labels, inputs, method, eps, k, clip, values, steps, restarts, sensitivity, seed, options)
+    found = _run(
+        model, start, labels, inputs, method, eps, k, clip, values, steps, restarts, sensitivity, seed, options
+    )
     _verify(found, start, inputs, k, values)
     after = logits(network, found)
     U_adv[finite] = found
@@ -101,7 +107,9 @@ def _sets(U: np.ndarray, eps, method, k, clip, values) -> Uncertainty | None:
         raise ValueError(f"method {method!r} changes all inputs: k={k} is for the sparse attacks")
     if values is not None:
         if k is None or method not in sparse_attacks.SCORES:
-            raise ValueError(f"values={values} replaces the k inputs that a score ranks first ({', '.join(sparse_attacks.SCORES)})")
+            raise ValueError(
+                f"values={values} replaces the k inputs that a score ranks first ({', '.join(sparse_attacks.SCORES)})"
+            )
         if eps is not None:
             raise ValueError(f"give one of eps and values, got eps={eps} and values={values}")
         return None
@@ -134,7 +142,11 @@ def _run(model, U, y, inputs, method, eps, k, clip, values, steps, restarts, sen
     if options:
         raise TypeError(f"method {method!r} takes no argument {', '.join(sorted(options))}")
     if k is None:
-        signs = rng.choice([-1.0, 1.0], U.shape) if method == "random" else np.sign(sparse_attacks.linear_direction(model, U, y))
+        signs = (
+            rng.choice([-1.0, 1.0], U.shape)
+            if method == "random"
+            else np.sign(sparse_attacks.linear_direction(model, U, y))
+        )
         return towards(U, signs, inputs)
     score = sparse_attacks.scores(model, U, y, method, sensitivity=sensitivity, seed=seed)
     if values is not None:
@@ -142,7 +154,9 @@ def _run(model, U, y, inputs, method, eps, k, clip, values, steps, restarts, sen
     return sparse_attacks.perturb(U, score, k, direction=input_gradient(model, U, y), eps=eps, clip=clip)
 
 
-def _verify(found: np.ndarray, U: np.ndarray, inputs: Uncertainty | None, k: int | None, values: tuple[float, float] | None) -> None:
+def _verify(
+    found: np.ndarray, U: np.ndarray, inputs: Uncertainty | None, k: int | None, values: tuple[float, float] | None
+) -> None:
     if inputs is None:
         moved = found != U
         good = (moved.sum(axis=1) <= k) & np.all(~moved | ((found >= values[0]) & (found <= values[1])), axis=1)

@@ -93,8 +93,15 @@ def bounds(
         for an option that the method would ignore.
     Source: Tsai thesis (2024), section 4.2.
     """
-    checked_options(method, relaxation=relaxation, passes=passes, ascent_steps=ascent_steps, sides=sides,
-                    early_stop=early_stop, splits=splits)
+    checked_options(
+        method,
+        relaxation=relaxation,
+        passes=passes,
+        ascent_steps=ascent_steps,
+        sides=sides,
+        early_stop=early_stop,
+        splits=splits,
+    )
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
     functionals = specification(task, inputs, spec)
@@ -110,8 +117,17 @@ def bounds(
     from implicit_models.robustness.dual import dual_bounds
 
     if method == "dual":
-        return dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=ascent_steps,
-                           sides=sides, early_stop=bool(early_stop), splits=int(splits))
+        return dual_bounds(
+            task,
+            inputs,
+            functionals,
+            start,
+            passes=int(passes),
+            ascent_steps=ascent_steps,
+            sides=sides,
+            early_stop=bool(early_stop),
+            splits=int(splits),
+        )
     refined = dual_bounds(task, inputs, functionals, start, passes=int(passes), ascent_steps=0, sides=sides)
     return _linear_programme(task, inputs, functionals, relaxation, refined, sides)
 
@@ -147,8 +163,10 @@ def checked_options(method: str, **options: Any) -> None:
     options = DEFAULTS | options
     if method == "lp" and (relaxation := options["relaxation"]) != "triangle":
         if (passes := options["passes"]) != DEFAULTS["passes"]:
-            raise ValueError(f"passes={passes!r} belongs to the triangle, and would be ignored by method 'lp' with "
-                             f"relaxation {relaxation!r}")
+            raise ValueError(
+                f"passes={passes!r} belongs to the triangle, and would be ignored by method 'lp' with "
+                f"relaxation {relaxation!r}"
+            )
 
 
 def checked_count(name: str, value: Any, least: int = 0) -> None:
@@ -173,14 +191,22 @@ def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
     return np.where(finite, np.where(proved, "ok", "failed"), "not_finite")
 
 
-def finished(task: Problem, inputs: Uncertainty, functionals: Specification, status: np.ndarray, method: str,
-             fields: dict, **evidence: Any) -> Bounds:
+def finished(
+    task: Problem,
+    inputs: Uncertainty,
+    functionals: Specification,
+    status: np.ndarray,
+    method: str,
+    fields: dict,
+    **evidence: Any,
+) -> Bounds:
     """`Bounds` with its certificate; rows that are not "ok" become NaN."""
     bad = status != "ok"
     if bad.any():
         fields = {name: np.where(bad[:, None], np.nan, value) for name, value in fields.items()}
-    cert = BoundsCertificate.of(task, inputs, method=method, spec=_spec(functionals), status=status, **fields,
-                                **evidence)
+    cert = BoundsCertificate.of(
+        task, inputs, method=method, spec=_spec(functionals), status=status, **fields, **evidence
+    )
     return Bounds(**fields, status=status, cert=cert)
 
 
@@ -191,24 +217,32 @@ def _spec(functionals: Specification) -> np.ndarray:
 def _box(task: Problem, inputs: Uncertainty, functionals: Specification, method: str) -> Bounds:
     box = state_box(task, inputs, method)
     lb, ub = functionals.over_states(box.x0, box.sigma)
-    fields = {"xl": box.x0 - box.sigma, "xh": box.x0 + box.sigma, "zl": box.z0 - box.spread, "zh": box.z0 + box.spread,
-              "lb": lb, "ub": ub}
-    return finished(task, inputs, functionals, statuses(inputs, *fields.values()), method, fields, x0=box.x0,
-                    sigma=box.sigma)
+    fields = {
+        "xl": box.x0 - box.sigma,
+        "xh": box.x0 + box.sigma,
+        "zl": box.z0 - box.spread,
+        "zh": box.z0 + box.spread,
+        "lb": lb,
+        "ub": ub,
+    }
+    return finished(
+        task, inputs, functionals, statuses(inputs, *fields.values()), method, fields, x0=box.x0, sigma=box.sigma
+    )
 
 
 def _interval(task: Problem, inputs: Uncertainty, functionals: Specification) -> Bounds:
     found = state_interval(task, inputs)
     verified = np.isfinite(found.l) & np.isfinite(found.h)
-    l, h = (np.where(verified, v, np.nan) for v in (found.l, found.h))  # noqa: E741
+    l, h = (np.where(verified, v, np.nan) for v in (found.l, found.h))
     lb, ub = functionals.over_states(0.5 * (l + h), 0.5 * (h - l))
     fields = {"xl": found.l, "xh": found.h, "zl": found.zl, "zh": found.zh, "lb": lb, "ub": ub}
     evidence = {"il": found.l, "ih": found.h, "zl0": found.zl, "zh0": found.zh}
     return finished(task, inputs, functionals, statuses(inputs, *fields.values()), "interval", fields, **evidence)
 
 
-def _linear_programme(task: Problem, inputs: Uncertainty, functionals: Specification, relaxation: str, start: Bounds,
-                      sides: str) -> Bounds:
+def _linear_programme(
+    task: Problem, inputs: Uncertainty, functionals: Specification, relaxation: str, start: Bounds, sides: str
+) -> Bounds:
     from implicit_models.robustness.lp import lp_bounds
 
     return lp_bounds(task, inputs, functionals.matrix, relaxation=relaxation, start=start, sides=sides)

@@ -36,16 +36,41 @@ def _widest(zl, zh, code, a, fixed, lam, mu):
 
 
 @njit(nogil=True, cache=True)
-def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, w, v, constant, extra,
-           steps, lower, budget):
+def branch(
+    A,
+    B,
+    b,
+    code,
+    a,
+    u0,
+    radius,
+    card,
+    zl,
+    zh,
+    xl,
+    xh,
+    weight,
+    coefficient,
+    sweeps,
+    w,
+    v,
+    constant,
+    extra,
+    steps,
+    lower,
+    budget,
+):
     """Lower bound of w'x + v'u + constant with at most `budget` nodes, from `lower`; returns (bound, nodes). Stops
     once it is positive.
 
     zl, zh (n): the sample's refined pre-activation bounds, left as they are.
     """
     n, rows = zl.size, 1
-    stack_l, stack_h, stack_fixed = np.empty((budget + 2, n)), np.empty((budget + 2, n)), np.zeros((budget + 2, n),
-                                                                                                   np.bool_)
+    stack_l, stack_h, stack_fixed = (
+        np.empty((budget + 2, n)),
+        np.empty((budget + 2, n)),
+        np.zeros((budget + 2, n), np.bool_),
+    )
     stack_bound, stack_unit = np.empty(budget + 2), np.empty(budget + 2, np.int64)
     out, kept, found = np.empty(rows), np.empty((rows, n)), np.empty(rows)
     W, V = w.copy().reshape(1, n), v.copy().reshape(1, v.size)
@@ -54,14 +79,45 @@ def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
     at_l, at_h, fixed = zl.copy(), zh.copy(), np.zeros(n, np.bool_)
     # the root again, for its multipliers
     found[0] = -np.inf
-    functionals(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, W, V,
-                const, size, steps, True, found, out, True, kept)
+    functionals(
+        A,
+        B,
+        b,
+        code,
+        a,
+        fixed,
+        u0,
+        radius,
+        card,
+        at_l,
+        at_h,
+        xl,
+        xh,
+        weight,
+        coefficient,
+        sweeps,
+        W,
+        V,
+        const,
+        size,
+        steps,
+        True,
+        found,
+        out,
+        True,
+        kept,
+    )
     if found[0] > 0:
         return found[0], 1
     unit = _widest(at_l, at_h, code, a, fixed, kept[0], w + np.dot(kept[0], A))
     least_closed = np.inf
-    stack_l[0], stack_h[0], stack_fixed[0], stack_bound[0], stack_unit[0] = at_l, at_h, fixed, max(found[0],
-                                                                                                   lower), unit
+    stack_l[0], stack_h[0], stack_fixed[0], stack_bound[0], stack_unit[0] = (
+        at_l,
+        at_h,
+        fixed,
+        max(found[0], lower),
+        unit,
+    )
     depth, nodes = 1, 1
     while depth > 0 and nodes + 2 <= budget:
         depth -= 1
@@ -78,13 +134,58 @@ def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
                 at_l[unit] = 0.0
             else:
                 at_h[unit] = 0.0
-            refine(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, False,
-                   no_units, no_sides, no_rows)
+            refine(
+                A,
+                B,
+                b,
+                code,
+                a,
+                fixed,
+                u0,
+                radius,
+                card,
+                at_l,
+                at_h,
+                xl,
+                xh,
+                weight,
+                coefficient,
+                sweeps,
+                False,
+                no_units,
+                no_sides,
+                no_rows,
+            )
             found[0] = bound
             kept[0] = 0
-            functionals(A, B, b, code, a, fixed, u0, radius, card, at_l, at_h, xl, xh, weight, coefficient, sweeps, W,
-                        V, const, size, steps, True, found, out,
-                        True, kept)  # fmt: skip
+            functionals(
+                A,
+                B,
+                b,
+                code,
+                a,
+                fixed,
+                u0,
+                radius,
+                card,
+                at_l,
+                at_h,
+                xl,
+                xh,
+                weight,
+                coefficient,
+                sweeps,
+                W,
+                V,
+                const,
+                size,
+                steps,
+                True,
+                found,
+                out,
+                True,
+                kept,
+            )
             if found[0] > 0:
                 least_closed = min(least_closed, found[0])
                 continue
@@ -99,9 +200,33 @@ def branch(A, B, b, code, a, u0, radius, card, zl, zh, xl, xh, weight, coefficie
 
 
 @njit(nogil=True, cache=True)
-def branch_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant,
-                   extra, own_rows, steps, budget, ok,
-                   lower, nodes):  # fmt: skip
+def branch_samples(
+    A,
+    B,
+    b,
+    code,
+    a,
+    U,
+    radius,
+    card,
+    zl,
+    zh,
+    xl,
+    xh,
+    weight,
+    coefficient,
+    sweeps,
+    W,
+    V,
+    constant,
+    extra,
+    own_rows,
+    steps,
+    budget,
+    ok,
+    lower,
+    nodes,
+):
     """Raise the lower bounds (N, rows) that are not positive, in place; nodes (N, rows)."""
     for s in range(U.shape[0]):
         if not ok[s]:
@@ -112,8 +237,29 @@ def branch_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, co
             if lower[s, k] > 0:
                 break
             w, v = (W[s, k], V[s, k]) if own_rows else (W[0, k], V[0, k])
-            lower[s, k], nodes[s, k] = branch(A, B, b, code, a, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s],
-                                              coefficient, sweeps, w, v,
-                                              constant[s, k], extra[s, k], steps, lower[s, k], budget)  # fmt: skip
+            lower[s, k], nodes[s, k] = branch(
+                A,
+                B,
+                b,
+                code,
+                a,
+                U[s],
+                r,
+                card,
+                zl[s],
+                zh[s],
+                xl[s],
+                xh[s],
+                weight[s],
+                coefficient,
+                sweeps,
+                w,
+                v,
+                constant[s, k],
+                extra[s, k],
+                steps,
+                lower[s, k],
+                budget,
+            )
             if not lower[s, k] > 0:
                 break

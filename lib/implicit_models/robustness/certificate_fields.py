@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 
-PIECEWISE_LINEAR, SMOOTH, BLOCKS = ("relu", "leaky_relu", "identity"), ("tanh", "sigmoid"), ("softmax", "max_pool", "product")
+PIECEWISE_LINEAR, SMOOTH, BLOCKS = (
+    ("relu", "leaky_relu", "identity"),
+    ("tanh", "sigmoid"),
+    ("softmax", "max_pool", "product"),
+)
 BOX_METHODS = ("norm", "box", "comparison", "metzler")
 METHODS = (*BOX_METHODS, "interval", "dual", "lp")
 RELAXATIONS = ("displayed", "theorem7", "triangle")

@@ -1,8 +1,8 @@
 """`certify`: every sample is safe, unsafe or unknown, and either answer comes with its proof.
 
     safe      the lower bounds of all margins y_label - y_j over the set are positive, their rounding deducted
-    unsafe    an input of the set has another class: its equilibrium is solved again in float64 and the margin stays negative
-              by more than the proved error of the state
+    unsafe    an input of the set has another class: its equilibrium is solved again in float64 and the margin stays
+              negative by more than the proved error of the state
     unknown   neither
 
 Source: Tsai thesis (2024), chapter 4; the three answers are those of complete and incomplete verifiers.
@@ -29,9 +29,9 @@ from implicit_models.robustness.specification import margins, specification
 class Certification:
     """Verdicts of a batch.
 
-    status (N,): "safe" | "unsafe" | "unknown". margin (N,): lower bound of the smallest margin over the set, NaN where there is none,
-    infinite for a single class. witness (N, p): the input of another class, NaN rows unless unsafe. bounds: of the margins, None for a
-    single class.
+    status (N,): "safe" | "unsafe" | "unknown". margin (N,): lower bound of the smallest margin over the set, NaN where
+    there is none, infinite for a single class. witness (N, p): the input of another class, NaN rows unless unsafe.
+    bounds: of the margins, None for a single class.
     """
 
     status: Shaped[np.ndarray, " N"]
@@ -66,15 +66,18 @@ def certify(
     Args:
         model: `ImplicitModel` (a network through `compose.from_network`) or `Problem`.
         U: (N, p) samples; y: (N,) labels. eps, sigma, card, clip: the sets, see `bounds`.
-        method: of the bounds. options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a margin as soon as it is positive).
-        attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not decide, from the second
-            path on towards the classes of the smallest bounds; 0 steps for none, and none for sets with card. The inputs that the dual multipliers
-            point to are always tried.
-        splits: of method "dual": nodes of branch and bound for each margin of the samples that are unknown after that. They raise `margin`;
-            what `check` can prove is bounds.cert.
+        method: of the bounds. options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a
+            margin as soon as it is positive).
+        attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not
+            decide, from the second path on towards the classes of the smallest bounds; 0 steps for none, and none for
+            sets with card. The inputs that the dual multipliers point to are always tried.
+        splits: of method "dual": nodes of branch and bound for each margin of the samples that are unknown after that.
+            They raise `margin`; what `check` can prove is bounds.cert.
         seed: of the restarts.
-    Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it unsafe; others are unaffected.
-    Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no classes, and as `bounds`.
+    Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it
+    unsafe; others are unaffected.
+    Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no
+    classes, and as `bounds`.
         All arguments are looked at before any verdict.
     Source: Tsai thesis (2024), section 4.2; Wong and Kolter (2018) for the margins.
     """
@@ -88,7 +91,11 @@ def certify(
         raise ValueError(f"y must have one label for each of {N} samples, got {len(spec)}")
     specification(task, inputs)  # raises where U has another number of columns
     checked_options(method, splits=splits, **options)
-    for name, value, least in (("attack_steps", attack_steps, 0), ("attack_restarts", attack_restarts, 1), ("seed", seed, 0)):
+    for name, value, least in (
+        ("attack_steps", attack_steps, 0),
+        ("attack_restarts", attack_restarts, 1),
+        ("seed", seed, 0),
+    ):
         checked_count(name, value, least)
     status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
@@ -121,13 +128,26 @@ def certify(
             show(*_dual_points(task, inputs, found, spec, rows, order[rows, rank]))
     if (rows := undecided()).size and attack_steps and card is None:
         searched = model if isinstance(model, torch.nn.Module) else task
-        targets = order[rows] + (order[rows] >= labels[rows, None])  # functional j of `margins` is class j, or j + 1 from the label on
+        targets = order[rows] + (
+            order[rows] >= labels[rows, None]
+        )  # functional j of `margins` is class j, or j + 1 from the label on
         settings = {"steps": attack_steps, "restarts": attack_restarts, "targets": targets, "seed": seed}
         show(pgd(searched, U[rows], labels[rows], inputs.take(rows), **settings), rows)
     margin = np.where(found.status == "ok", least, np.nan)
     if splits and (rows := undecided()).size:
-        own = {name: value[rows] if np.ndim(value) == 2 else value for name, value in {"eps": eps, "sigma": sigma}.items()}
-        split = bounds(task, U[rows], **own, card=card, clip=clip, method=method, spec=spec[rows], **{**options, "early_stop": True, "splits": splits})
+        own = {
+            name: value[rows] if np.ndim(value) == 2 else value for name, value in {"eps": eps, "sigma": sigma}.items()
+        }
+        split = bounds(
+            task,
+            U[rows],
+            **own,
+            card=card,
+            clip=clip,
+            method=method,
+            spec=spec[rows],
+            **{**options, "early_stop": True, "splits": splits},
+        )
         better = np.where(split.status == "ok", split.lb.min(axis=1), np.nan)
         margin[rows] = np.fmax(margin[rows], better)
         status[rows[better > 0]] = "safe"
@@ -135,7 +155,8 @@ def certify(
 
 
 def _broken(task: Problem, U: Float[np.ndarray, "N p"], spec: Float[np.ndarray, "N k q"]) -> np.ndarray:
-    """(N,) whether a margin of the exact equilibrium is negative: by more than the state's error and rounding could explain."""
+    """(N,) whether a margin of the exact equilibrium is negative: by more than the state's error and rounding could
+    explain."""
     x, error = task.equilibrium(U)
     C, D = abs(task.C), abs(task.D)
     middle = np.einsum("nkq,nq->nk", spec, task.output(x, U))
@@ -148,7 +169,8 @@ def _broken(task: Problem, U: Float[np.ndarray, "N p"], spec: Float[np.ndarray, 
 def _dual_points(
     task: Problem, inputs: Uncertainty, found: Bounds, spec: np.ndarray, rows: np.ndarray, which: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The input at which the dual bound of one functional of each row is attained, for the rows that have its multiplier."""
+    """The input at which the dual bound of one functional of each row is attained, for the rows that have its
+    multiplier."""
     lam = found.cert.lam_low[rows, which]
     rows, which, lam = (v[np.isfinite(lam).all(axis=1)] for v in (rows, which, lam))
     part = inputs.take(rows)

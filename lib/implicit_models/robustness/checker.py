@@ -1,4 +1,5 @@
-"""A stand-alone check of bounds: NumPy only, every inequality with its rounding on the safe side, no code of the solvers.
+"""A stand-alone check of bounds: NumPy only, every inequality with its rounding on the safe side, no code of the
+solvers.
 
 What a certificate claims, and why it follows:
 
@@ -6,7 +7,8 @@ What a certificate claims, and why it follows:
     box             M sigma + gamma |B| radius + residual(x0) <= sigma: then |x(u) - x0| <= sigma
     interval        F([il, ih]) inside [il, ih]: a fixed point lies inside (Brouwer), and there is only one
     dual            for any lambda, with mu = w + A' lambda,
-                    w'x + v'u >= sum_i min_{z in [zl_i, zh_i]} (mu_i phi(z) - lambda_i z) + (v + B'lambda)'u0 - support + b'lambda
+                    w'x + v'u >= sum_i min_{z in [zl_i, zh_i]} (mu_i phi(z) - lambda_i z) + (v + B'lambda)'u0 - support
+                    + b'lambda
 
 Source: Tsai thesis (2024), Theorems 5 to 7 (corrected: the upper envelope makes every lambda finite).
 """
@@ -29,8 +31,8 @@ CHUNK = 2048  # multipliers of a stage evaluated together
 class Stage:
     """Pre-activation bounds made tighter by dual rows, all of which use the bounds before the stage.
 
-    sample, unit, side (K,): side -1 for a lower bound of z_unit, +1 for an upper one, whose lam belongs to the row of -z_unit.
-    lam (K, n). zl, zh (N, n): the bounds after the stage; those of units that are not listed stay.
+    sample, unit, side (K,): side -1 for a lower bound of z_unit, +1 for an upper one, whose lam belongs to the row of
+    -z_unit. lam (K, n). zl, zh (N, n): the bounds after the stage; those of units that are not listed stay.
     """
 
     sample: np.ndarray
@@ -45,9 +47,11 @@ class Stage:
 class BoundsCertificate:
     """Bounds of a batch with all that proves them: the model, the set, comparison vector, boxes and dual rows.
 
-    A, B, C, D dense or CSR, b, d; segments: (name, slope, start, stop, block) of the activation; kind and s of well-posedness; centre,
-    radius, card of the set. Claims: lb <= spec y <= ub (ub None: no claim), xl <= x <= xh, zl <= z <= zh for the samples of status "ok".
-    Evidence: x0, sigma (box); il, ih, zl0, zh0 (interval and its pre-activations); stages (None: refined, but rows not kept); lam_low,
+    A, B, C, D dense or CSR, b, d; segments: (name, slope, start, stop, block) of the activation; kind and s of
+    well-posedness; centre, radius, card of the set. Claims: lb <= spec y <= ub (ub None: no claim), xl <= x <= xh, zl
+    <= z <= zh for the samples of status "ok".
+    Evidence: x0, sigma (box); il, ih, zl0, zh0 (interval and its pre-activations); stages (None: refined, but rows not
+        kept); lam_low,
     lam_high (N, k, n): rows for spec and for -spec, NaN where a bound comes from the interval or the box alone.
     """
 
@@ -89,14 +93,21 @@ class BoundsCertificate:
         segments = tuple((s.name, s.slope, s.start, s.stop, s.block) for s in problem.activation.segments)
         model = {name: getattr(problem, name) for name in "ABCDbd"}
         return cls(
-            **model, segments=segments, kind=problem.certificate.kind, s=problem.certificate.s,
-            centre=inputs.centre, radius=inputs.radius, card=inputs.card, **fields,
-        )  # fmt: skip
+            **model,
+            segments=segments,
+            kind=problem.certificate.kind,
+            s=problem.certificate.s,
+            centre=inputs.centre,
+            radius=inputs.radius,
+            card=inputs.card,
+            **fields,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class CheckResult:
-    """True if every claim is proved. samples (N,): which ones are (True for those that claim nothing); reason: the first failure, "" without one."""
+    """True if every claim is proved. samples (N,): which ones are (True for those that claim nothing); reason: the
+    first failure, "" without one."""
 
     samples: np.ndarray
     reason: str
@@ -108,7 +119,8 @@ class CheckResult:
 def check(certificate: BoundsCertificate) -> CheckResult:
     """Whether all bounds of a certificate follow from its evidence, each inequality evaluated anew with its rounding.
 
-    Args: certificate: as `bounds(...).cert` has it. States and pre-activations may be stated to the last digit; bounds lb, ub must hold with all errors.
+    Args: certificate: as `bounds(...).cert` has it. States and pre-activations may be stated to the last digit; bounds
+        lb, ub must hold with all errors.
     Returns: `CheckResult`; False, with the reason, for anything that is not proved, also for evidence that is missing
         or has the wrong shape, and for what is no certificate at all: nothing raises. samples is then all False, or
         empty where their number is not known.
@@ -172,8 +184,11 @@ class _Check:
             return CheckResult(~self.claims, self.reason)
         # sup |B_i (u - u0)|, one product where the radius is shared
         if c.card is None:
-            self.reach = self.radius @ abs(c.B).T * (1 + outward.share(self.p)) if np.ndim(c.radius) == 2 else np.broadcast_to(
-                (abs(c.B) @ c.radius) * (1 + outward.share(self.p)), (self.N, self.n))  # fmt: skip
+            self.reach = (
+                self.radius @ abs(c.B).T * (1 + outward.share(self.p))
+                if np.ndim(c.radius) == 2
+                else np.broadcast_to((abs(c.B) @ c.radius) * (1 + outward.share(self.p)), (self.N, self.n))
+            )
         else:
             B = outward.dense(c.B)
             rows = c.radius[None] if c.radius.ndim == 1 else self.radius
@@ -192,7 +207,10 @@ class _Check:
         self.xl, self.xh = (f([s[k] for s in sets], axis=0) for f, k in ((np.max, 0), (np.min, 1)))
         self.zl, self.zh = (f([s[k] for s in sets], axis=0) for f, k in ((np.max, 2), (np.min, 3)))
         if c.stages is None:
-            self.fail(np.zeros((self.N, 1), dtype=bool), "the multipliers of the refined pre-activations were not kept: certify fewer samples at a time")
+            self.fail(
+                np.zeros((self.N, 1), dtype=bool),
+                "the multipliers of the refined pre-activations were not kept: certify fewer samples at a time",
+            )
             return self.result()
         for number, stage in enumerate(c.stages):
             self.stage(number, stage)
@@ -252,12 +270,17 @@ class _Check:
         whole = self.blockwise(sigma)
         spread = whole @ self.absolute.T
         fits = np.zeros((self.N, 1), dtype=bool)
-        # |A| s < s proves the signed comparison too, whose diagonal is smaller and whose residual counts more: either will do
+        # |A| s < s proves the signed comparison too, whose diagonal is smaller and whose residual counts more: either
+        # will do
         for signed in (self.single, np.zeros_like(self.single))[: 2 if c.kind == "pf" else 1]:
             loop = np.where(signed, 1 + self.gamma * np.maximum(0.0, -self.diagonal), 1.0)
-            own = np.where(signed, self.gamma * (self.diagonal - np.abs(self.diagonal)) * sigma, 0.0)  # in place of |A_ii|, which spread holds
+            own = np.where(
+                signed, self.gamma * (self.diagonal - np.abs(self.diagonal)) * sigma, 0.0
+            )  # in place of |A_ii|, which spread holds
             need = self.gamma * (spread + self.reach) + own + residual * loop
-            need += outward.share(n + 3) * (self.gamma * spread + np.abs(own)) + 3 * EPS * (self.gamma * self.reach + residual * loop)
+            need += outward.share(n + 3) * (self.gamma * spread + np.abs(own)) + 3 * EPS * (
+                self.gamma * self.reach + residual * loop
+            )
             fits |= (sigma >= self.blockwise(need)).all(axis=1, keepdims=True)
         self.fail(fits, "the box is not mapped into itself: M sigma + |B| radius exceeds sigma")
         self.fail(sigma >= 0, "the box has a negative radius")
@@ -274,7 +297,8 @@ class _Check:
         return np.maximum.reduceat(v, starts, axis=1)[:, self.block]
 
     def interval(self) -> tuple[np.ndarray, ...]:
-        """The box [il, ih] is mapped into itself; A_ii acts on the end of its own state, by the root of z = rest + A_ii phi(z)."""
+        """The box [il, ih] is mapped into itself; A_ii acts on the end of its own state, by the root of z = rest + A_ii
+        phi(z)."""
         c = self.cert
         il, ih, zl, zh = (np.where(self.claims[:, None], v, 0.0) for v in (c.il, c.ih, c.zl0, c.zh0))
         a = np.where(self.single, self.diagonal, 0.0)
@@ -284,19 +308,28 @@ class _Check:
         rest_h = ih @ plus.T - il @ minus.T - (up * ih - down * il) + self.pre + self.reach
         largest = np.maximum(np.abs(il), np.abs(ih))
         low, high = outward.image(c.segments, zl, zh)
-        error = self.pre_error + outward.share(self.n + 4) * (2 * largest @ self.absolute.T + np.abs(self.pre) + self.reach)
+        error = self.pre_error + outward.share(self.n + 4) * (
+            2 * largest @ self.absolute.T + np.abs(self.pre) + self.reach
+        )
         error += 4 * EPS * np.abs(a) * np.maximum(np.abs(low), np.abs(high))
         # phi(zl) from below for a > 0, from above for a < 0, so that a phi(zl) is not overrated; likewise at zh
         ends = (outward.image(c.segments, z, z) if a.any() else (z, z) for z in (zl, zh))
         (l_low, l_high), (h_low, h_high) = ends
         self.fail(il <= ih, "the interval is empty")
-        self.fail(rest_l + np.where(a > 0, a * l_low, a * l_high) - error >= zl, "a lower pre-activation of the interval is not proved")
-        self.fail(rest_h + np.where(a > 0, a * h_high, a * h_low) + error <= zh, "an upper pre-activation of the interval is not proved")
+        self.fail(
+            rest_l + np.where(a > 0, a * l_low, a * l_high) - error >= zl,
+            "a lower pre-activation of the interval is not proved",
+        )
+        self.fail(
+            rest_h + np.where(a > 0, a * h_high, a * h_low) + error <= zh,
+            "an upper pre-activation of the interval is not proved",
+        )
         self.fail((il <= low) & (high <= ih), "the interval is not mapped into itself")
         return il, ih, zl, zh
 
     def rows(self, W, W_error, V, V_error, const, lam, at) -> np.ndarray:
-        """Lower bounds of W x + V u + const (K rows; at (K,): their samples) for the multipliers lam, rounding deducted."""
+        """Lower bounds of W x + V u + const (K rows; at (K,): their samples) for the multipliers lam, rounding
+        deducted."""
         c = self.cert
         magnitude = np.abs(lam)
         mu, q = W + lam @ c.A, V + lam @ c.B
@@ -312,7 +345,13 @@ class _Check:
             moved = np.partition(moved, -c.card, axis=1)[:, -c.card :] if c.card else moved[:, :0]
         inner, bias = q * self.u0[at], lam * c.b
         value = terms.sum(axis=1) + inner.sum(axis=1) - moved.sum(axis=1) + bias.sum(axis=1) + const
-        size = np.abs(terms).sum(axis=1) + np.abs(inner).sum(axis=1) + moved.sum(axis=1) + np.abs(bias).sum(axis=1) + np.abs(const)
+        size = (
+            np.abs(terms).sum(axis=1)
+            + np.abs(inner).sum(axis=1)
+            + moved.sum(axis=1)
+            + np.abs(bias).sum(axis=1)
+            + np.abs(const)
+        )
         return value - (q_error * self.size_u[at]).sum(axis=1) - outward.share(self.n + self.p + 6) * size
 
     def stage(self, number: int, stage: Stage) -> None:
@@ -332,9 +371,10 @@ class _Check:
         self.zl, self.zh = np.minimum(zl, claimed[0]), np.maximum(zh, claimed[1])
 
     def states(self) -> None:
-        """Claims of z and x, up to a few digits in the last place of each itself: another that is large gives no room."""
+        """Claims of z and x, up to a few digits in the last place of each itself: another that is large gives no
+        room."""
         c = self.cert
-        digits = lambda v: 2 * EPS * (1 + (c.x0 is not None)) * np.abs(v)  # noqa: E731
+        digits = lambda v: 2 * EPS * (1 + (c.x0 is not None)) * np.abs(v)
         self.fail((c.zl - digits(c.zl) <= self.zl) & (self.zh <= c.zh + digits(c.zh)), "a pre-activation is not proved")
         low, high = outward.image(c.segments, *(np.where(self.claims[:, None], v, 0.0) for v in (self.zl, self.zh)))
         low, high = np.maximum(self.xl, low), np.minimum(self.xh, high)
@@ -380,7 +420,8 @@ class _Check:
         return found
 
     def relaxed(self, W, W_error, V, V_error, const, lam, at) -> np.ndarray:
-        """The same as `rows` for the units of the displayed programme and of the true bidual, which have the box only."""
+        """The same as `rows` for the units of the displayed programme and of the true bidual, which have the box
+        only."""
         c = self.cert
         slope = outward.slopes(c.segments, self.n)
         if np.isnan(slope).any():
@@ -389,7 +430,7 @@ class _Check:
         error = 4 * EPS * (np.abs(x0) + sigma)
         low = np.where(slope > 0, x0 - sigma - error, np.maximum(x0 - sigma - error, 0.0))
         high = np.maximum(x0 + sigma + error, low)
-        back = lambda x: np.where(x > 0, x, np.divide(x, slope, out=np.zeros_like(x), where=slope > 0))  # noqa: E731
+        back = lambda x: np.where(x > 0, x, np.divide(x, slope, out=np.zeros_like(x), where=slope > 0))
         mu, q = W + lam @ c.A, V + lam @ c.B
         mu_error = W_error + outward.share(self.n) * (np.abs(W) + np.abs(lam) @ self.absolute)
         q_error = V_error + outward.share(self.n) * (np.abs(V) + np.abs(lam) @ abs(c.B))
@@ -397,7 +438,11 @@ class _Check:
         terms = np.minimum(*ends)
         terms = np.where((low <= 0) & (high >= 0), np.minimum(terms, 0.0), terms)
         largest = np.maximum(np.abs(low), np.abs(high))
-        terms = terms - mu_error * largest - 8 * EPS * (np.abs(mu) * largest + np.abs(lam) * np.maximum(np.abs(back(low)), np.abs(back(high))))
+        terms = (
+            terms
+            - mu_error * largest
+            - 8 * EPS * (np.abs(mu) * largest + np.abs(lam) * np.maximum(np.abs(back(low)), np.abs(back(high))))
+        )
         endless = np.full_like(low, c.relaxation == "displayed", dtype=bool) | ((slope == 0) & (low <= 0))
         terms = np.where(endless & (lam < 0), -np.inf, terms)  # z has no lower end there
         with np.errstate(invalid="ignore"):

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from implicit_models.robustness import branching, dual_kernels, dual_samples
 from implicit_models.robustness.bound_methods import Bounds, finished
 from implicit_models.robustness.checker import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
-from implicit_models.robustness import branching, dual_kernels, dual_samples
 from implicit_models.robustness.relaxation_codes import unit_codes
 from implicit_models.robustness.specification import Specification, rounding_of
 
@@ -38,10 +38,18 @@ DENSE_BYTES = 2**31
 
 
 def dual_bounds(
-    task: Problem, inputs: Uncertainty, functionals: Specification, start: Bounds, *, passes: int = 3,
-    ascent_steps: int | None = None, sides: str = "both",
-    early_stop: bool = False, splits: int = 0, keep: bool | None = None,
-) -> Bounds:  # fmt: skip
+    task: Problem,
+    inputs: Uncertainty,
+    functionals: Specification,
+    start: Bounds,
+    *,
+    passes: int = 3,
+    ascent_steps: int | None = None,
+    sides: str = "both",
+    early_stop: bool = False,
+    splits: int = 0,
+    keep: bool | None = None,
+) -> Bounds:
     """Dual bounds from those of the interval.
 
     Args:
@@ -94,24 +102,75 @@ def dual_bounds(
         V = np.ascontiguousarray(V if own else V[None])
         part = at if kept else slice(0, 1)
         dual_samples.bound_samples(
-            A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]),
+            A,
+            B,
+            task.b,
+            code,
+            slope,
+            np.ascontiguousarray(inputs.centre[at]),
             radius if len(radius) == 1 else radius[at],
-            -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at],
-            coefficient, passes, dual_kernels.SWEEPS,
-            W[at] if own else W, V, constant[at], extra[at], own, steps, early_stop, both, ok[at], lower[at],
-            upper[at], kept, lam_low[part],
-            lam_high[part if both else slice(0, 1)], kept, first[at], units, sides_of, turn, lams, stage_zl[:, part],
-            stage_zh[:, part], effort[at],
-        )  # fmt: skip
+            -1 if inputs.card is None else inputs.card,
+            zl[at],
+            zh[at],
+            start.xl[at],
+            start.xh[at],
+            weight[at],
+            coefficient,
+            passes,
+            dual_kernels.SWEEPS,
+            W[at] if own else W,
+            V,
+            constant[at],
+            extra[at],
+            own,
+            steps,
+            early_stop,
+            both,
+            ok[at],
+            lower[at],
+            upper[at],
+            kept,
+            lam_low[part],
+            lam_high[part if both else slice(0, 1)],
+            kept,
+            first[at],
+            units,
+            sides_of,
+            turn,
+            lams,
+            stage_zl[:, part],
+            stage_zh[:, part],
+            effort[at],
+        )
         if splits:
             split[at] = lower[at]
             branching.branch_samples(
-                A, B, task.b, code, slope, np.ascontiguousarray(inputs.centre[at]),
+                A,
+                B,
+                task.b,
+                code,
+                slope,
+                np.ascontiguousarray(inputs.centre[at]),
                 radius if len(radius) == 1 else radius[at],
-                -1 if inputs.card is None else inputs.card, zl[at], zh[at], start.xl[at], start.xh[at], weight[at],
-                coefficient, dual_kernels.SWEEPS,
-                W[at] if own else W, V, constant[at], extra[at], own, steps, splits, ok[at], split[at], nodes[at],
-            )  # fmt: skip
+                -1 if inputs.card is None else inputs.card,
+                zl[at],
+                zh[at],
+                start.xl[at],
+                start.xh[at],
+                weight[at],
+                coefficient,
+                dual_kernels.SWEEPS,
+                W[at] if own else W,
+                V,
+                constant[at],
+                extra[at],
+                own,
+                steps,
+                splits,
+                ok[at],
+                split[at],
+                nodes[at],
+            )
     xl, xh = (np.array(v) for v in (start.xl, start.xh))
     if ok.any():
         low, high = task.activation.interval(zl[ok], np.maximum(zl[ok], zh[ok]))

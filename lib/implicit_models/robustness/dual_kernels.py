@@ -136,8 +136,9 @@ def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
 
 
 @njit(nogil=True, cache=True)
-def evaluate(lam, C, Q, constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient,
-             out):
+def evaluate(
+    lam, C, Q, constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient, out
+):
     """Bounds of the rows for multipliers lam (rows, m), rounding taken off; C (rows, m), Q = V + lam B (rows, p).
 
     weight (n), extra (rows): the magnitudes that scale the rounding, per multiplier and of the row itself.
@@ -183,8 +184,9 @@ def rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sw
 
 
 @njit(nogil=True, cache=True)
-def refine(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides,
-           lams):
+def refine(
+    A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides, lams
+):
     """One pass: bounds of every non-linear unit's pre-activation from all bounds before it. Returns (largest gain,
     rows written).
 
@@ -213,8 +215,28 @@ def refine(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, co
         shifted[i, n_linear + i] += 1
         shifted[k + i, n_linear + i] -= 1
     found = np.empty(2 * k)
-    evaluate(lam, C, np.dot(shifted, B_g), constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight,
-             extra, coefficient, found)
+    evaluate(
+        lam,
+        C,
+        np.dot(shifted, B_g),
+        constant,
+        order,
+        A_g,
+        b,
+        u0,
+        radius,
+        card,
+        zl,
+        zh,
+        xl,
+        xh,
+        code,
+        a,
+        weight,
+        extra,
+        coefficient,
+        found,
+    )
     gain, count = 0.0, 0
     for r in range(2 * k):
         unit = order[n_linear + r % k]

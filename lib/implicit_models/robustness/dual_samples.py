@@ -6,8 +6,16 @@ import numpy as np
 from numba import njit
 
 from implicit_models.robustness.ascent import ascend
-from implicit_models.robustness.dual_kernels import (evaluate, reduce_units, refine, rows_of, slopes_of, split_units,
-                                                     take, take_rows)  # fmt: skip
+from implicit_models.robustness.dual_kernels import (
+    evaluate,
+    reduce_units,
+    refine,
+    rows_of,
+    slopes_of,
+    split_units,
+    take,
+    take_rows,
+)
 from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 
 # what the barriers may cost: of the gain on the bound before, or of the bound's own spread if that is more
@@ -26,9 +34,31 @@ def _corners(order, n_linear, zl, zh, a):
 
 
 @njit(nogil=True, cache=True)
-def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced, reduced_from, u0, radius, zl, zh, C,
-                 V, lam, wanted, steps, allowed,
-                 enough):  # fmt: skip
+def _ascend_rows(
+    A_g,
+    B_g,
+    b,
+    code,
+    a,
+    order,
+    slope,
+    n_linear,
+    R,
+    feed,
+    reduced,
+    reduced_from,
+    u0,
+    radius,
+    zl,
+    zh,
+    C,
+    V,
+    lam,
+    wanted,
+    steps,
+    allowed,
+    enough,
+):
     """Better multipliers for the rows that are wanted, in place of lam (rows, m); returns Newton steps taken."""
     rows, m = C.shape
     k = m - n_linear
@@ -57,8 +87,22 @@ def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced,
             offset = -np.dot(through, linear_bias)
         inner = -lam[r, n_linear:]
         inner = inner.copy()
-        taken += ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, inner, steps, ASCENT_TOL,
-                        allowed[r], enough[r] - offset)[1]
+        taken += ascend(
+            reduced,
+            inputs,
+            bias,
+            c,
+            q0,
+            u0,
+            radius,
+            corners_z,
+            corners_x,
+            inner,
+            steps,
+            ASCENT_TOL,
+            allowed[r],
+            enough[r] - offset,
+        )[1]
         lam[r, n_linear:] = -inner
         if n_linear:
             lam[r, :n_linear] = np.dot(C[r, :n_linear].copy(), R) - np.dot(inner, feed)
@@ -66,9 +110,34 @@ def _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced,
 
 
 @njit(nogil=True, cache=True)
-def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, W, V, constant,
-                extra, steps, stop, lower, out,
-                keep, kept):  # fmt: skip
+def functionals(
+    A,
+    B,
+    b,
+    code,
+    a,
+    fixed,
+    u0,
+    radius,
+    card,
+    zl,
+    zh,
+    xl,
+    xh,
+    weight,
+    coefficient,
+    sweeps,
+    W,
+    V,
+    constant,
+    extra,
+    steps,
+    stop,
+    lower,
+    out,
+    keep,
+    kept,
+):
     """Lower bounds of rows W x + V u + constant, raised in `lower` where they are better; kept (rows, n): the
     multipliers of those.
     """
@@ -85,8 +154,28 @@ def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weigh
         for i in range(m):
             C[r, i] = W[r, order[i]]
     lam = rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sweeps, 1e-10)
-    evaluate(lam, C, V + np.dot(lam, B_g), constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight,
-             extra, coefficient, out)
+    evaluate(
+        lam,
+        C,
+        V + np.dot(lam, B_g),
+        constant,
+        order,
+        A_g,
+        b,
+        u0,
+        radius,
+        card,
+        zl,
+        zh,
+        xl,
+        xh,
+        code,
+        a,
+        weight,
+        extra,
+        coefficient,
+        out,
+    )
     taken = 0
     possible = steps > 0 and k > 0 and card < 0
     for i in range(k):
@@ -99,12 +188,54 @@ def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weigh
                 wanted[r] = max(out[r], lower[r]) <= 0
                 enough[r] = -1e-9 * (1 + abs(constant[r])) + constant[r]
         tried = lam.copy()
-        taken = _ascend_rows(A_g, B_g, b, code, a, order, slope, n_linear, R, feed, reduced, reduced_from, u0, radius,
-                             zl, zh, C, V, tried, wanted,
-                             steps, allowed, enough)  # fmt: skip
+        taken = _ascend_rows(
+            A_g,
+            B_g,
+            b,
+            code,
+            a,
+            order,
+            slope,
+            n_linear,
+            R,
+            feed,
+            reduced,
+            reduced_from,
+            u0,
+            radius,
+            zl,
+            zh,
+            C,
+            V,
+            tried,
+            wanted,
+            steps,
+            allowed,
+            enough,
+        )
         again = np.empty(rows)
-        evaluate(tried, C, V + np.dot(tried, B_g), constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a,
-                 weight, extra, coefficient, again)
+        evaluate(
+            tried,
+            C,
+            V + np.dot(tried, B_g),
+            constant,
+            order,
+            A_g,
+            b,
+            u0,
+            radius,
+            card,
+            zl,
+            zh,
+            xl,
+            xh,
+            code,
+            a,
+            weight,
+            extra,
+            coefficient,
+            again,
+        )
         for r in range(rows):
             if again[r] > out[r]:
                 out[r] = again[r]
@@ -121,10 +252,47 @@ def functionals(A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weigh
 
 
 @njit(nogil=True, cache=True)
-def bound_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coefficient, passes, sweeps, W, V,
-                  constant, extra, own_rows, steps,
-                  stop, both, ok, lower, upper, kept, lam_low, lam_high, kept_stages, first, units, sides, turn, lams,
-                  stage_zl, stage_zh, effort):  # fmt: skip
+def bound_samples(
+    A,
+    B,
+    b,
+    code,
+    a,
+    U,
+    radius,
+    card,
+    zl,
+    zh,
+    xl,
+    xh,
+    weight,
+    coefficient,
+    passes,
+    sweeps,
+    W,
+    V,
+    constant,
+    extra,
+    own_rows,
+    steps,
+    stop,
+    both,
+    ok,
+    lower,
+    upper,
+    kept,
+    lam_low,
+    lam_high,
+    kept_stages,
+    first,
+    units,
+    sides,
+    turn,
+    lams,
+    stage_zl,
+    stage_zh,
+    effort,
+):
     """Every sample that is ok: zl, zh (N, n) and lower, upper (N, rows) made tighter in place.
 
     radius (1, p) or (N, p); W, V (rows, .) or, with own_rows, (N, rows, .); lams and what is beside it: rows kept of
@@ -143,16 +311,59 @@ def bound_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coe
         known = False
         for turn_of in range(passes):
             if stop:
-                effort[s, 1] += functionals(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s],
-                                            weight[s], coefficient, sweeps, w, v, constant[s],
-                                            extra[s], 0, True, lower[s], out, kept,
-                                            lam_low[s if kept else 0])  # fmt: skip
+                effort[s, 1] += functionals(
+                    A,
+                    B,
+                    b,
+                    code,
+                    a,
+                    fixed,
+                    U[s],
+                    r,
+                    card,
+                    zl[s],
+                    zh[s],
+                    xl[s],
+                    xh[s],
+                    weight[s],
+                    coefficient,
+                    sweeps,
+                    w,
+                    v,
+                    constant[s],
+                    extra[s],
+                    0,
+                    True,
+                    lower[s],
+                    out,
+                    kept,
+                    lam_low[s if kept else 0],
+                )
                 known = lower[s].min() > 0
                 if known:
                     break
-            gain, count = refine(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s],
-                                 coefficient, sweeps, kept_stages, units[at:],
-                                 sides[at:], lams[at:])  # fmt: skip
+            gain, count = refine(
+                A,
+                B,
+                b,
+                code,
+                a,
+                fixed,
+                U[s],
+                r,
+                card,
+                zl[s],
+                zh[s],
+                xl[s],
+                xh[s],
+                weight[s],
+                coefficient,
+                sweeps,
+                kept_stages,
+                units[at:],
+                sides[at:],
+                lams[at:],
+            )
             if kept_stages:
                 turn[at : at + count] = turn_of
                 at += count
@@ -162,14 +373,62 @@ def bound_samples(A, B, b, code, a, U, radius, card, zl, zh, xl, xh, weight, coe
             if gain < 1e-3:
                 break
         if not known:
-            effort[s, 1] += functionals(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s],
-                                        coefficient, sweeps, w, v, constant[s],
-                                        extra[s], steps, stop, lower[s], out, kept,
-                                        lam_low[s if kept else 0])  # fmt: skip
+            effort[s, 1] += functionals(
+                A,
+                B,
+                b,
+                code,
+                a,
+                fixed,
+                U[s],
+                r,
+                card,
+                zl[s],
+                zh[s],
+                xl[s],
+                xh[s],
+                weight[s],
+                coefficient,
+                sweeps,
+                w,
+                v,
+                constant[s],
+                extra[s],
+                steps,
+                stop,
+                lower[s],
+                out,
+                kept,
+                lam_low[s if kept else 0],
+            )
         if both:
             negative = -upper[s]
-            effort[s, 1] += functionals(A, B, b, code, a, fixed, U[s], r, card, zl[s], zh[s], xl[s], xh[s], weight[s],
-                                        coefficient, sweeps, -w, -v, -constant[s],
-                                        extra[s], steps, False, negative, out, kept,
-                                        lam_high[s if kept else 0])  # fmt: skip
+            effort[s, 1] += functionals(
+                A,
+                B,
+                b,
+                code,
+                a,
+                fixed,
+                U[s],
+                r,
+                card,
+                zl[s],
+                zh[s],
+                xl[s],
+                xh[s],
+                weight[s],
+                coefficient,
+                sweeps,
+                -w,
+                -v,
+                -constant[s],
+                extra[s],
+                steps,
+                False,
+                negative,
+                out,
+                kept,
+                lam_high[s if kept else 0],
+            )
             upper[s] = -negative

@@ -1,9 +1,11 @@
 """Attacks that follow the gradient: one sign step, and projected sign steps with restarts.
 
-Over |u - u0| <= radius, with the margin m(u) = max_{j != y} f_j(u) - f_y(u), which is positive once the sample is misclassified:
+Over |u - u0| <= radius, with the margin m(u) = max_{j != y} f_j(u) - f_y(u), which is positive once the sample is
+misclassified:
 
     fgsm    the corner of the set to which sign grad CE(f(u), y) points: u + radius * sign, cut to the set
-    pgd     u <- P(u + step radius * sign grad m(u)), from the sample itself, then from random points; the best point of all steps is kept
+    pgd     u <- P(u + step radius * sign grad m(u)), from the sample itself, then from random points; the best point of
+    all steps is kept
 
 The gradient of an implicit model is that of its equilibrium, by implicit differentiation.
 
@@ -70,9 +72,13 @@ def logits(network: nn.Module, U: Float[np.ndarray, "N p"]) -> Float[np.ndarray,
     if exact is not network:
         for module in exact.modules():
             if isinstance(module, ImplicitModel):
-                module.settings = replace(module.settings, tol=min(module.settings.tol, TOL), max_iter=max(module.settings.max_iter, 2000))
+                module.settings = replace(
+                    module.settings, tol=min(module.settings.tol, TOL), max_iter=max(module.settings.max_iter, 2000)
+                )
     with torch.no_grad(), evaluating(exact):
-        parts = [exact(torch.from_numpy(np.ascontiguousarray(U[i : i + BATCH]))).numpy() for i in range(0, len(U), BATCH)]
+        parts = [
+            exact(torch.from_numpy(np.ascontiguousarray(U[i : i + BATCH]))).numpy() for i in range(0, len(U), BATCH)
+        ]
     return np.concatenate(parts) if parts else np.zeros((0, 0))
 
 
@@ -82,10 +88,13 @@ def margin(out: Float[Tensor, "N q"], y: Int[Tensor, " N"]) -> Float[Tensor, " N
     return out.scatter(1, y[:, None], -math.inf).amax(1) - own
 
 
-def fgsm(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inputs: Uncertainty) -> Float[np.ndarray, "N p"]:
+def fgsm(
+    model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inputs: Uncertainty
+) -> Float[np.ndarray, "N p"]:
     """One step along the sign of the cross-entropy's gradient, to the end of the set in every input.
 
-    For boxes around the samples this is u + radius * sign; of a box that is clipped on one side, the step ends where the box does.
+    For boxes around the samples this is u + radius * sign; of a box that is clipped on one side, the step ends where
+    the box does.
 
     Args: U: samples; y: labels; inputs: the boxes around them.
     Source: Goodfellow, Shlens and Szegedy (2015).
@@ -93,8 +102,11 @@ def fgsm(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inpu
     return towards(U, input_gradient(model, U, y), inputs)
 
 
-def towards(U: Float[np.ndarray, "N p"], direction: Float[np.ndarray, "N p"], inputs: Uncertainty) -> Float[np.ndarray, "N p"]:
-    """The upper end of the set where the direction is positive, its lower end where it is negative, the sample where it is 0."""
+def towards(
+    U: Float[np.ndarray, "N p"], direction: Float[np.ndarray, "N p"], inputs: Uncertainty
+) -> Float[np.ndarray, "N p"]:
+    """The upper end of the set where the direction is positive, its lower end where it is negative, the sample where it
+    is 0."""
     return np.where(direction > 0, inputs.upper, np.where(direction < 0, inputs.lower, U))
 
 
@@ -115,7 +127,9 @@ def input_gradient(
             labels = torch.from_numpy(np.ascontiguousarray(y[i : i + BATCH], dtype=np.int64))
             out = network(u)
             if of == "cross_entropy":
-                objective = nn.functional.cross_entropy(out, labels, reduction="sum")  # a sum: no sample's gradient depends on its batch
+                objective = nn.functional.cross_entropy(
+                    out, labels, reduction="sum"
+                )  # a sum: no sample's gradient depends on its batch
             else:
                 objective = (margin(out, labels) if of == "margin" else out.gather(1, labels[:, None])).sum()
             (g,) = torch.autograd.grad(objective, u)
@@ -145,7 +159,8 @@ def pgd(
     Args:
         inputs: boxes around the samples. steps, restarts: of each path, and paths; the first starts at the sample.
         step_size: in radii; None: from 1/4 down to 1/50. loss: "margin" | "cross_entropy", which is followed.
-        targets: classes that the second path and the next ones aim at, in turn; None: any other class. starts: points of the second path.
+        targets: classes that the second path and the next ones aim at, in turn; None: any other class. starts: points
+            of the second path.
         seed: of the random starts.
     Raises: ValueError for sets of at most k moving inputs, for other names and for counts below 1.
     Source: Madry et al. (2018).
@@ -162,13 +177,26 @@ def pgd(
     best, reached = np.array(U), np.full(len(U), -np.inf)
     with evaluating(network), torch.enable_grad():
         for path in range(restarts):
-            start = U if path == 0 else np.clip(inputs.centre + inputs.radius * rng.uniform(-1, 1, U.shape), inputs.lower, inputs.upper)
+            start = (
+                U
+                if path == 0
+                else np.clip(inputs.centre + inputs.radius * rng.uniform(-1, 1, U.shape), inputs.lower, inputs.upper)
+            )
             if path == 1 and starts is not None:
                 start = starts
             aim = None if targets is None or path == 0 else targets[:, (path - 1) % targets.shape[1]]
             for i in range(0, len(U), BATCH):
                 at = slice(i, i + BATCH)
-                u, value = _climb(network, start[at], y[at], None if aim is None else aim[at], inputs.take(at), sizes, loss, done=reached[at] > 0)
+                u, value = _climb(
+                    network,
+                    start[at],
+                    y[at],
+                    None if aim is None else aim[at],
+                    inputs.take(at),
+                    sizes,
+                    loss,
+                    done=reached[at] > 0,
+                )
                 better = value > reached[at]
                 best[at][better], reached[at][better] = u[better], value[better]
     return best
@@ -182,7 +210,10 @@ def _climb(network, start, y, aim, box, sizes, loss, done) -> tuple[np.ndarray, 
         return best, reached
     low, high = (torch.from_numpy(v[rows]).to(dtype_of(network)) for v in (box.lower, box.upper))
     radius = 0.5 * (high - low)
-    u, labels = torch.from_numpy(start[rows]).to(low.dtype), torch.from_numpy(np.ascontiguousarray(y[rows], dtype=np.int64))
+    u, labels = (
+        torch.from_numpy(start[rows]).to(low.dtype),
+        torch.from_numpy(np.ascontiguousarray(y[rows], dtype=np.int64)),
+    )
     kept, values = u.clone(), torch.full((len(rows),), -math.inf, dtype=u.dtype)
     for size in [*sizes, None]:
         u = u.detach().requires_grad_(size is not None)
@@ -199,5 +230,8 @@ def _climb(network, start, y, aim, box, sizes, loss, done) -> tuple[np.ndarray, 
             objective = now.sum() if loss == "margin" else nn.functional.cross_entropy(out, labels, reduction="sum")
         (g,) = torch.autograd.grad(objective, u)
         u = torch.minimum(torch.maximum(u.detach() + float(size) * radius * g.sign(), low), high)
-    best[rows], reached[rows] = np.clip(kept.double().numpy(), box.lower[rows], box.upper[rows]), values.double().numpy()
+    best[rows], reached[rows] = (
+        np.clip(kept.double().numpy(), box.lower[rows], box.upper[rows]),
+        values.double().numpy(),
+    )
     return best, reached

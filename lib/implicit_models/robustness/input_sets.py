@@ -2,10 +2,13 @@
 
 Both are symmetric around their centre, so that a linear functional has
 
-    sup v'(u - u0) = sigma'|v|  (box),        s_k(sigma . |v|), the sum of the k largest entries  (at most k coordinates).
+    sup v'(u - u0) = sigma'|v|  (box),        s_k(sigma . |v|), the sum of the k largest entries  (at most k
+    coordinates).
 
-A radius may be zero, as that of a bias coordinate is. Clipping to a range of inputs, where it is asked for, shortens a box on one side:
-its centre then differs from the sample, and its ends are kept as they are, since centre -/+ radius need not give them back. Source: Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull).
+A radius may be zero, as that of a bias coordinate is. Clipping to a range of inputs, where it is asked for, shortens a
+box on one side: its centre then differs from the sample, and its ends are kept as they are, since centre -/+ radius
+need not give them back. Source: Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex
+hull).
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from implicit_models.robustness.products import row_product
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """A set for every sample: centre (N, p), radius (p,) or (N, p), card (None, or how many coordinates may move), ends (of clipped boxes)."""
+    """A set for every sample: centre (N, p), radius (p,) or (N, p), card (None, or how many coordinates may move), ends
+    (of clipped boxes)."""
 
     centre: Float[np.ndarray, "N p"]
     radius: Float[np.ndarray, "*N p"]
@@ -78,16 +82,22 @@ def _largest(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def uncertainty(
-    U: Any, *, eps: float | None = None, sigma: Any = None, card: int | None = None, clip: tuple[float, float] | None = None
+    U: Any,
+    *,
+    eps: float | None = None,
+    sigma: Any = None,
+    card: int | None = None,
+    clip: tuple[float, float] | None = None,
 ) -> Uncertainty:
     """The sets around the rows of U.
 
     Args:
-        U: (N, p) samples, torch or NumPy. A row with NaN keeps it: its bounds are NaN, those of the others are as without it.
+        U: (N, p) samples, torch or NumPy. A row with NaN keeps it: its bounds are NaN, those of the others are as
+            without it.
         eps: one radius for all coordinates; or sigma: (p,) or (N, p). One of the two.
         card: at most so many coordinates move; None for all.
-        clip: (low, high) range of inputs that the set is cut to; None, the default, for none. Not with `card`, whose set is then not
-            symmetric in the coordinates that move.
+        clip: (low, high) range of inputs that the set is cut to; None, the default, for none. Not with `card`, whose
+            set is then not symmetric in the coordinates that move.
     Raises: ValueError naming the shape, value or sample that does not fit.
     Source: Tsai thesis (2024), (4.1), (4.2).
     """
@@ -95,7 +105,9 @@ def uncertainty(
     if U.ndim != 2 or not U.shape[1]:
         raise ValueError(f"U must have shape (N, p), got {U.shape}")
     if (eps is None) == (sigma is None):
-        raise ValueError(f"give one of eps and sigma, got eps={eps!r} and sigma={'None' if sigma is None else 'an array'}")
+        raise ValueError(
+            f"give one of eps and sigma, got eps={eps!r} and sigma={'None' if sigma is None else 'an array'}"
+        )
     N, p = U.shape
     sigma = real_array("eps", eps) if sigma is None else real_array("sigma", sigma)
     if sigma.ndim == 0:

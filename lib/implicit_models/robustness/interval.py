@@ -51,7 +51,7 @@ class StateInterval:
     where unverified.
     """
 
-    l: Float[np.ndarray, "N n"]  # noqa: E741
+    l: Float[np.ndarray, "N n"]
     h: Float[np.ndarray, "N n"]
     zl: Float[np.ndarray, "N n"]
     zh: Float[np.ndarray, "N n"]
@@ -100,8 +100,9 @@ def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
     return StateInterval(*shape)
 
 
-def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.ndarray, weight: np.ndarray,
-              model: Any) -> tuple[np.ndarray, ...]:
+def _verified(
+    problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.ndarray, weight: np.ndarray, model: Any
+) -> tuple[np.ndarray, ...]:
     """(l, h, zl, zh) of a few samples; s >= M s + 1, weight the row sums of |B|."""
     n, act, A = problem.n, problem.activation, problem.A
     c = row_product(inputs.centre, problem.B, problem.b)
@@ -111,21 +112,22 @@ def _verified(problem: Problem, inputs: Uncertainty, reach: np.ndarray, s: np.nd
     if act.componentwise:
         ends = np.concatenate([c - reach, c + reach], axis=1)
         found = _solved(*model, torch.from_numpy(ends)).numpy()
-        l, h = np.minimum(found[:, :n], found[:, n:]), np.maximum(found[:, :n], found[:, n:])  # noqa: E741
+        l, h = np.minimum(found[:, :n], found[:, n:]), np.maximum(found[:, :n], found[:, n:])
     else:
-        l, h = _from_the_box(problem, inputs, c, reach)  # noqa: E741
+        l, h = _from_the_box(problem, inputs, c, reach)
     # how far F leaves (l, h), the rounding of that evaluation included
     diagonal = A.diagonal() if act.componentwise else np.zeros(n)
     absolute = abs(A)
     with np.errstate(invalid="ignore"):
         rest = _rest(A, absolute, diagonal, c, reach, l, h)
-        slack = rounding * (row_product(np.maximum(np.abs(l), np.abs(h)), absolute) + size + np.maximum(np.abs(l),
-                                                                                                        np.abs(h)))
+        slack = rounding * (
+            row_product(np.maximum(np.abs(l), np.abs(h)), absolute) + size + np.maximum(np.abs(l), np.abs(h))
+        )
         Fl, Fh = _image(act, _roots(act, diagonal, rest[0], -1), _roots(act, diagonal, rest[1], 1))
         leaves = np.maximum(np.maximum(l - Fl, Fh - h), 0.0) + 4 * slack
         loop = 1 + act.lipschitz * np.maximum(0.0, -diagonal)
         t = (leaves * loop).max(axis=1, initial=0.0)[:, None] * (1 + 1e-6)
-        l, h = l - t * s, h + t * s  # noqa: E741
+        l, h = l - t * s, h + t * s
         rest = _rest(A, absolute, diagonal, c, reach, l, h)
         slack = slack + rounding * t * (np.asarray(absolute.sum(axis=1)).ravel() + 1) * s.max(initial=0.0)
         zl, zh = _roots(act, diagonal, rest[0] - slack, -1), _roots(act, diagonal, rest[1] + slack, 1)
@@ -149,7 +151,7 @@ def _solved(W: torch.Tensor, act: Activation, ends: torch.Tensor) -> torch.Tenso
     return x
 
 
-def _rest(A, absolute, diagonal, c, reach, l, h):  # noqa: E741
+def _rest(A, absolute, diagonal, c, reach, l, h):
     """Ends of sum_{j != i} A_ij x_j + c -/+ reach over l <= x <= h; all j where the diagonal is taken as zero."""
     middle, radius = 0.5 * (l + h), 0.5 * (h - l)
     centre = row_product(middle, A) + c
@@ -213,18 +215,19 @@ def _image(act: Activation, zl: np.ndarray, zh: np.ndarray) -> tuple[np.ndarray,
     return low, high
 
 
-def _from_the_box(problem: Problem, inputs: Uncertainty, c: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray,
-                                                                                                    np.ndarray]:
+def _from_the_box(
+    problem: Problem, inputs: Uncertainty, c: np.ndarray, reach: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Iterates of F from the box: each is sound and inside the one before, since F maps the box into itself."""
     box = state_box(problem, inputs, "box" if problem.certificate.kind == "pf" else "metzler")
-    l, h = box.x0 - box.sigma, box.x0 + box.sigma  # noqa: E741
+    l, h = box.x0 - box.sigma, box.x0 + box.sigma
     for _ in range(_BLOCK_SWEEPS):
         zl, zh = _rest(problem.A, abs(problem.A), np.zeros(problem.n), c, reach, l, h)
         low, high = _image(problem.activation, zl, zh)
         low, high = np.maximum(l, low), np.minimum(h, high)
         with np.errstate(invalid="ignore"):
             still = np.nanmax(np.maximum(low - l, h - high), initial=0.0) > 1e-13 * np.nanmax(np.abs(high), initial=1.0)
-        l, h = low, high  # noqa: E741
+        l, h = low, high
         if not still:
             break
     return l, h

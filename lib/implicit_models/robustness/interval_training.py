@@ -1,18 +1,21 @@
-"""Training with interval bounds: output bounds of a box of inputs, differentiable, and the worst cross-entropy over them.
+"""Training with interval bounds: output bounds of a box of inputs, differentiable, and the worst cross-entropy over
+them.
 
-For an implicit model the states of the box |u - u0| <= r are bounded by the interval fixed point, in the form of an equilibrium of twice the states:
+For an implicit model the states of the box |u - u0| <= r are bounded by the interval fixed point, in the form of an
+equilibrium of twice the states:
 
     (l, h) = phi(W (l, h) + (c - |B| r, c + |B| r)),   W = [A+, A-; A-, A+],   c = B u0 + b,
 
-with A+ = max(A, 0), A- = min(A, 0) and A_ii on the own end of each state. |W| has the row norms of A, so that what projects the model keeps this equation
-well-posed too; it is solved by the kernels of the layer and differentiated implicitly. A stack of linear layers and
-non-decreasing activations is bounded layer by layer.
+with A+ = max(A, 0), A- = min(A, 0) and A_ii on the own end of each state. |W| has the row norms of A, so that what
+projects the model keeps this equation well-posed too; it is solved by the kernels of the layer and differentiated
+implicitly. A stack of linear layers and non-decreasing activations is bounded layer by layer.
 
-The margin of class y against j is bounded in one product, (C_y - C_j) x + (D_y - D_j) u, not as a difference of two bounds; the exact worst-case
-cross-entropy over these margins is LSE_j(-margin_j), and the loss mixes it with that of the samples themselves.
+The margin of class y against j is bounded in one product, (C_y - C_j) x + (D_y - D_j) u, not as a difference of two
+bounds; the exact worst-case cross-entropy over these margins is LSE_j(-margin_j), and the loss mixes it with that of
+the samples themselves.
 
-Source: interval bound propagation in training, Gowal et al., ICCV 2019; for implicit models, Wei & Kolter, ICLR 2022. Tsai thesis (2024),
-section 4.3, has the worst-case loss.
+Source: interval bound propagation in training, Gowal et al., ICCV 2019; for implicit models, Wei & Kolter, ICLR 2022.
+Tsai thesis (2024), section 4.3, has the worst-case loss.
 """
 
 from __future__ import annotations
@@ -52,18 +55,31 @@ def _state_interval(model: ImplicitModel, U: Tensor, radius: Tensor) -> tuple[Te
     if not model.activation.componentwise:
         raise TypeError(f"interval training is for componentwise maps, not for {model.activation!r}")
     if any(M.layout is not torch.strided for M in (model.A, model.B, model.C)):
-        raise TypeError("interval training is for the trained, dense matrices of a model; those of this one are sparse and constant")
+        raise TypeError(
+            "interval training is for the trained, dense matrices of a model; those of this one are sparse and constant"
+        )
     A, n = model._feedback_matrix(), model.n_states
-    if not bool((A.detach().abs().sum(1).amax() < 1)) and not model.certificate():
-        raise NotCertified("the interval fixed point needs a well-posed model, and neither lambda_PF of |A| < 1 nor a signed diagonal proves it")
+    if not bool(A.detach().abs().sum(1).amax() < 1) and not model.certificate():
+        raise NotCertified(
+            "the interval fixed point needs a well-posed model, and neither lambda_PF of |A| < 1 nor a signed diagonal"
+            " proves it"
+        )
     centre = U @ model.B.t() if model.b is None else torch.addmm(model.b, U, model.B.t())
     reach = radius @ model.B.abs().t()
-    segments = [(f"{s.name}({s.slope})" if s.name == "leaky_relu" else s.name, s.stop - s.start) for s in model.activation.segments]
+    segments = [
+        (f"{s.name}({s.slope})" if s.name == "leaky_relu" else s.name, s.stop - s.start)
+        for s in model.activation.segments
+    ]
     s = model.settings
     ends = equilibrium(
-        _doubled(A), torch.cat([centre - reach, centre + reach], 1), segments * 2,
-        tol=s.tol, tol_mode=s.tol_mode, max_iter=s.max_iter, on_failure=s.on_failure,
-    )  # fmt: skip
+        _doubled(A),
+        torch.cat([centre - reach, centre + reach], 1),
+        segments * 2,
+        tol=s.tol,
+        tol_mode=s.tol_mode,
+        max_iter=s.max_iter,
+        on_failure=s.on_failure,
+    )
     return ends[:, :n], ends[:, n:]
 
 
@@ -71,10 +87,15 @@ def _layers(network: nn.Module) -> list[nn.Module]:
     parts = [m for m in network.modules() if not list(m.children())]
     for module in network.modules():
         if list(module.children()) and not isinstance(module, nn.Sequential) and module is not network:
-            raise TypeError(f"interval training takes a stack of layers, and {type(module).__name__} is not an nn.Sequential")
+            raise TypeError(
+                f"interval training takes a stack of layers, and {type(module).__name__} is not an nn.Sequential"
+            )
     for m in parts:
         if not isinstance(m, (nn.Linear, *_MONOTONE, *_SHAPES)):
-            raise TypeError(f"interval training has no rule for {type(m).__name__}: it takes linear layers and non-decreasing activations")
+            raise TypeError(
+                f"interval training has no rule for {type(m).__name__}: it takes linear layers and non-decreasing"
+                " activations"
+            )
         if isinstance(m, nn.LeakyReLU) and m.negative_slope < 0:
             raise ValueError(f"LeakyReLU with slope {m.negative_slope} is not non-decreasing")
     if not parts or not isinstance(parts[-1], nn.Linear):
@@ -111,19 +132,27 @@ def _bounded(rows: Tensor, y: Tensor, middle: Tensor, half: Tensor) -> Float[Ten
 
 
 def interval_margins(
-    model: nn.Module, U: Float[Tensor, "N p"], y: Int[Tensor, " N"], eps: float, *, clip: tuple[float, float] | None = None
+    model: nn.Module,
+    U: Float[Tensor, "N p"],
+    y: Int[Tensor, " N"],
+    eps: float,
+    *,
+    clip: tuple[float, float] | None = None,
 ) -> Float[Tensor, "N q"]:
-    """Lower bounds of y_k - y_j, k = y the class of each sample, over |u - u0| <= eps: 0 at j = k; differentiable in the parameters.
+    """Lower bounds of y_k - y_j, k = y the class of each sample, over |u - u0| <= eps: 0 at j = k; differentiable in
+    the parameters.
 
     Args:
-        model: `ImplicitModel`, dense and componentwise; or a stack of linear layers and non-decreasing activations that ends with a linear layer,
-            also as a module around one nn.Sequential.
+        model: `ImplicitModel`, dense and componentwise; or a stack of linear layers and non-decreasing activations that
+            ends with a linear layer, also as a module around one nn.Sequential.
         U: (N, p). y: (N,) class indices.
         eps: radius of the box, not negative; clip: range (low, high) of inputs that the box is cut to, None for none.
-    Returns: (N, q) in the precision of the model; all positive but for j = k says that the class cannot change. Not verified for rounding: a
+    Returns: (N, q) in the precision of the model; all positive but for j = k says that the class cannot change. Not
+    verified for rounding: a
         certificate is `implicit_models.robustness.certify`'s.
     Raises: NotCertified, TypeError or ValueError for a model or arguments that do not fit.
-    Source: Gowal et al., ICCV 2019, section 3 (elision of the last layer); Wei & Kolter, ICLR 2022 (interval fixed point).
+    Source: Gowal et al., ICCV 2019, section 3 (elision of the last layer); Wei & Kolter, ICLR 2022 (interval fixed
+    point).
     """
     if not eps >= 0:
         raise ValueError(f"eps must not be negative, got {eps}")
@@ -132,7 +161,9 @@ def interval_margins(
     if y.shape != U.shape[:1] or y.is_floating_point():
         raise ValueError(f"y must hold {U.shape[0]} class indices, got {y.dtype} of shape {tuple(y.shape)}")
     if isinstance(model, ImplicitModel) and (U.shape[1] != model.in_features or U.dtype != model.A.dtype):
-        raise ValueError(f"U must be {model.A.dtype} of shape (N, {model.in_features}), got {U.dtype} of shape {tuple(U.shape)}")
+        raise ValueError(
+            f"U must be {model.A.dtype} of shape (N, {model.in_features}), got {U.dtype} of shape {tuple(U.shape)}"
+        )
     outputs = model.out_features if isinstance(model, ImplicitModel) else _layers(model)[-1].out_features
     outside = torch.nonzero((y < 0) | (y >= outputs)).flatten()
     if len(outside):
@@ -161,7 +192,13 @@ def interval_margins(
 
 
 def interval_training_loss(
-    model: nn.Module, U: Float[Tensor, "N p"], y: Int[Tensor, " N"], eps: float, *, clean: float = 0.0, clip: tuple[float, float] | None = None
+    model: nn.Module,
+    U: Float[Tensor, "N p"],
+    y: Int[Tensor, " N"],
+    eps: float,
+    *,
+    clean: float = 0.0,
+    clip: tuple[float, float] | None = None,
 ) -> Float[Tensor, ""]:
     """Mean of clean * CE(y(u0)) + (1 - clean) * worst-case CE over the interval margins.
 

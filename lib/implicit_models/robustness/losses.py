@@ -6,10 +6,12 @@
 For a one-hot y = e_k the loss grows with every other output and falls with output k, so that the corner is known:
 
     exact    LSE(y0 + sigma - 2 sigma_k e_k) - y0_k + sigma_k
-    box      LSE(y0 + sigma) - y'y0 + y'sigma                      raises output k in one term and lowers it in the other
+    box      LSE(y0 + sigma) - y'y0 + y'sigma                      raises output k in one term and lowers it in the
+    other
     norm     LSE(y0 + s) - y'y0 + s_max, s = max sigma: with sigma_i = rho ||c_i||_1 at most L + 2 rho ||C||_inf
 
-For soft targets output k goes up where its softmax stays above y_k and down where it stays below; corners over those left are enumerated.
+For soft targets output k goes up where its softmax stays above y_k and down where it stays below; corners over those
+left are enumerated.
 
 Source: Tsai thesis (2024), section 4.3 (squared, box and norm forms); the exact form for one-hot targets is not there.
 """
@@ -36,16 +38,21 @@ def worst_case_loss(
 
     Args:
         y0: (N, q) outputs at the centre: logits for "cross_entropy".
-        sigma_y: (N, q), or (q,) for all samples: radii, not negative; S sigma_u, or half the width of output bounds around their middle.
+        sigma_y: (N, q), or (q,) for all samples: radii, not negative; S sigma_u, or half the width of output bounds
+            around their middle.
         y: targets: (N, q); for "cross_entropy" rows of probabilities, or (N,) class indices.
         loss: "squared", the sum over outputs of squares; or "cross_entropy".
-        bound: "exact"; "box" and "norm", the closed upper bounds for comparison (the same as "exact" for the squared loss with "box").
+        bound: "exact"; "box" and "norm", the closed upper bounds for comparison (the same as "exact" for the squared
+            loss with "box").
     Returns: (N,) float64; NaN for samples whose outputs, radii or targets are not finite.
-    Raises: ValueError for shapes, radii or targets that do not fit, or for soft targets with more than 16 outputs that may go either way.
+    Raises: ValueError for shapes, radii or targets that do not fit, or for soft targets with more than 16 outputs that
+    may go either way.
     Source: Tsai thesis (2024), section 4.3.
     """
     if loss not in LOSSES or bound not in BOUNDS:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)} and bound one of {', '.join(BOUNDS)}, got {loss!r} and {bound!r}")
+        raise ValueError(
+            f"loss must be one of {', '.join(LOSSES)} and bound one of {', '.join(BOUNDS)}, got {loss!r} and {bound!r}"
+        )
     y0, sigma, y = real_array("y0", y0), real_array("sigma_y", sigma_y), as_array(y)
     if y0.ndim != 2:
         raise ValueError(f"y0 must have shape (N, q), got {y0.shape}")
@@ -96,7 +103,8 @@ def _probabilities(y: np.ndarray, N: int, q: int) -> np.ndarray:
 
 
 def _lse_less(v: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """LSE(v) - t of every row, accurate to rounding of the result also where it is close to zero: a confident sample has a small loss."""
+    """LSE(v) - t of every row, accurate to rounding of the result also where it is close to zero: a confident sample
+    has a small loss."""
     w = v - t[:, None]
     rows, top = np.arange(len(w)), w.argmax(axis=1)
     largest = w[rows, top]
@@ -126,7 +134,10 @@ def _exact(y0: np.ndarray, sigma: np.ndarray, target: np.ndarray) -> np.ndarray:
     for i in np.flatnonzero(open_.any(axis=1)):
         free = np.flatnonzero(open_[i])
         if free.size > MOST_UNDECIDED:
-            raise ValueError(f"sample {i} has {free.size} outputs that may go either way, more than {MOST_UNDECIDED}: use bound='box'")
+            raise ValueError(
+                f"sample {i} has {free.size} outputs that may go either way, more than {MOST_UNDECIDED}: use"
+                " bound='box'"
+            )
         bits = (np.arange(2**free.size)[:, None] >> np.arange(free.size)) & 1
         corners = np.repeat(corner[i : i + 1], bits.shape[0], axis=0)
         corners[:, free] = np.where(bits == 1, high[i, free], low[i, free])

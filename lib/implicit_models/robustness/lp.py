@@ -2,13 +2,17 @@
 
 Minimise w'x + v'u subject to z = A x + B u + b, u in Co(U), and for every unit, with sigma the box |x - x0| <= sigma,
 
-    displayed   x >= z, x >= a z, |x - x0| <= sigma           (a = 0 for ReLU). For w <= 0 its optimum is the box itself: x = x0 + sigma is feasible.
-    theorem7    the hull of {(z, phi(z)) : |phi(z) - x0| <= sigma}, the true bidual: x = z as well wherever x0 - sigma > 0
-    triangle    the hull of {(z, phi(z)) : zl <= z <= zh}: an upper line too, so that any multiplier gives a finite bound
+    displayed   x >= z, x >= a z, |x - x0| <= sigma           (a = 0 for ReLU). For w <= 0 its optimum is the box
+    itself: x = x0 + sigma is feasible.
+    theorem7    the hull of {(z, phi(z)) : |phi(z) - x0| <= sigma}, the true bidual: x = z as well wherever x0 - sigma >
+    0
+    triangle    the hull of {(z, phi(z)) : zl <= z <= zh}: an upper line too, so that any multiplier gives a finite
+    bound
 
-Co(U) is the box, or |u - u0| <= radius with sum |u - u0| / radius <= k, scaled so that a zero radius is not divided by. HiGHS keeps its basis from
-functional to functional and from sample to sample. What it reports is never used as a bound: the multipliers of z = A x + B u + b are, evaluated by weak
-duality with room for rounding, so that a wrong optimum or status can only loosen a bound.
+Co(U) is the box, or |u - u0| <= radius with sum |u - u0| / radius <= k, scaled so that a zero radius is not divided by.
+HiGHS keeps its basis from functional to functional and from sample to sample. What it reports is never used as a bound:
+the multipliers of z = A x + B u + b are, evaluated by weak duality with room for rounding, so that a wrong optimum or
+status can only loosen a bound.
 
 Source: Tsai thesis (2024), section 4.2.3, (4.10) to Theorem 7 and the two programmes after it.
 """
@@ -38,7 +42,8 @@ from implicit_models.robustness.specification import Specification, rounding_of,
 class Units:
     """The relaxation of every unit of one sample: zl <= z <= zh and xl <= x <= xh, infinite where absent.
 
-    linear: slope of a unit with x = slope z, NaN for the others; those have x >= z, x >= a z and x <= top + chord (z - zl) where chord is not NaN.
+    linear: slope of a unit with x = slope z, NaN for the others; those have x >= z, x >= a z and x <= top + chord (z -
+        zl) where chord is not NaN.
     """
 
     zl: Float[np.ndarray, " n"]
@@ -51,23 +56,32 @@ class Units:
     a: Float[np.ndarray, " n"]
 
     def infima(self, mu: np.ndarray, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """min of mu x - lam z over each unit's set, at its corners, and the lam it is for: not negative where z has no lower end."""
+        """min of mu x - lam z over each unit's set, at its corners, and the lam it is for: not negative where z has no
+        lower end."""
         lam = np.where(np.isneginf(self.zl), np.maximum(lam, 0.0), lam)
         corners = []
         for x, z in ((self.xl, self.zl), (self.xh, self.zh)):
             # the largest z under x: lam >= 0 makes it the best one
             root = np.where(x > 0, x, np.divide(x, self.a, out=np.zeros_like(x), where=self.a > 0))
-            root = np.where(np.isnan(self.linear), root, np.divide(x, self.linear, out=np.zeros_like(x), where=self.linear > 0))
+            root = np.where(
+                np.isnan(self.linear), root, np.divide(x, self.linear, out=np.zeros_like(x), where=self.linear > 0)
+            )
             z = np.where(np.isfinite(z), z, root)
             x = np.where(np.isfinite(z) & (self.linear == 0), 0.0, x)
             corners.append(mu * x - lam * z)
-        inside = (np.isneginf(self.zl) | (self.zl < 0)) & (self.zh > 0) & (self.xl <= 0) & (self.xh >= 0) & np.isnan(self.linear)
+        inside = (
+            (np.isneginf(self.zl) | (self.zl < 0))
+            & (self.zh > 0)
+            & (self.xl <= 0)
+            & (self.xh >= 0)
+            & np.isnan(self.linear)
+        )
         return np.minimum(np.minimum(*corners), np.where(inside, 0.0, np.inf)), lam
 
 
 def triangle_units(zl: np.ndarray, zh: np.ndarray, a: np.ndarray) -> Units:
     """Hull of the graph of phi(z) = max(z, a z) on [zl, zh]; zl may be -inf where a = 0."""
-    phi = lambda z: np.where(z > 0, z, np.where(a > 0, a * np.where(np.isfinite(z), z, 0.0), 0.0))  # noqa: E731
+    phi = lambda z: np.where(z > 0, z, np.where(a > 0, a * np.where(np.isfinite(z), z, 0.0), 0.0))
     xl, xh = phi(zl), phi(zh)
     linear = np.where((zl >= 0) | (a == 1), 1.0, np.where(zh <= 0, a, np.nan))
     bent = np.isnan(linear) & np.isfinite(zl)  # without a lower end the upper line is x <= xh
@@ -78,7 +92,7 @@ def triangle_units(zl: np.ndarray, zh: np.ndarray, a: np.ndarray) -> Units:
 def box_units(x0: np.ndarray, sigma: np.ndarray, a: np.ndarray, relaxation: str) -> Units:
     """The units of "displayed" or "theorem7" for |x - x0| <= sigma."""
     xl, xh = x0 - sigma, x0 + sigma
-    back = lambda x: np.where(x > 0, x, np.divide(x, a, out=np.full_like(x, -np.inf), where=a > 0))  # noqa: E731
+    back = lambda x: np.where(x > 0, x, np.divide(x, a, out=np.full_like(x, -np.inf), where=a > 0))
     if relaxation == "theorem7":
         zl, zh = back(xl), np.where(xh > 0, xh, np.where(a > 0, back(xh), 0.0))
         return triangle_units(zl, np.maximum(zh, zl), a)
@@ -99,7 +113,8 @@ def _highspy() -> ModuleType:
 
 @functools.cache
 def _print_banner(solver: Any) -> None:
-    """Let HiGHS print its banner, which comes once a process and before any option is read, where no reader's page shows it."""
+    """Let HiGHS print its banner, which comes once a process and before any option is read, where no reader's page
+    shows it."""
     sys.stdout.flush()
     saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -125,9 +140,11 @@ class Solved:
 class Programme:
     """The programmes of a batch in one HiGHS model, whose bounds, slopes and costs change while its basis stays.
 
-    Columns: x (n), z (n), then u - u0 (p), or its positive and negative parts over the radius (2 p) for sets of at most k moving inputs.
+    Columns: x (n), z (n), then u - u0 (p), or its positive and negative parts over the radius (2 p) for sets of at most
+        k moving inputs.
     Rows: z - A x - B (u - u0) = b + B u0; x - z >= 0; x - a z >= 0; x - chord z <= top - chord zl; the budget.
-    rooms: for those sets, how far an input may go up and down, (N, p) each, at most the radius; None for the radius itself.
+    rooms: for those sets, how far an input may go up and down, (N, p) each, at most the radius; None for the radius
+        itself.
     """
 
     def __init__(self, task: Problem, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray] | None = None):
@@ -184,8 +201,11 @@ class Programme:
         one, inf = units.linear == 1, np.full(n, np.inf)
         low = np.r_[pre, np.where(linear & ~one, -inf, 0.0), np.where(one, -inf, 0.0), -inf]
         high = np.r_[
-            pre, np.where(one, 0.0, inf), np.where(linear & ~one, 0.0, inf), np.where(free, inf, units.top - np.where(free, 0.0, units.chord) * _finite(units.zl)),
-        ]  # fmt: skip
+            pre,
+            np.where(one, 0.0, inf),
+            np.where(linear & ~one, 0.0, inf),
+            np.where(free, inf, units.top - np.where(free, 0.0, units.chord) * _finite(units.zl)),
+        ]
         rows = np.arange(4 * n, dtype=np.int32)
         h.changeRowsBounds(len(rows), rows, low, high)
         for unit in np.flatnonzero(~free):
@@ -212,7 +232,10 @@ class Programme:
 
 def _slopes(task: Problem) -> np.ndarray:
     if not task.activation.piecewise_linear:
-        raise ValueError(f"linear programmes are for relu, leaky_relu and identity states, not for {task.activation!r}; use method 'dual'")
+        raise ValueError(
+            f"linear programmes are for relu, leaky_relu and identity states, not for {task.activation!r}; use method"
+            " 'dual'"
+        )
     return task.activation.kernel_codes[1]
 
 
@@ -221,9 +244,18 @@ def _finite(z: np.ndarray) -> np.ndarray:
 
 
 def weak_dual(
-    task: Problem, inputs: Uncertainty, i: int, units: Units, w: np.ndarray, v: np.ndarray, const: float, terms: float, lam: np.ndarray
+    task: Problem,
+    inputs: Uncertainty,
+    i: int,
+    units: Units,
+    w: np.ndarray,
+    v: np.ndarray,
+    const: float,
+    terms: float,
+    lam: np.ndarray,
 ) -> tuple[float, np.ndarray]:
-    """A lower bound of w'x + v'u + const over sample i for this very lam (made admissible), rounding deducted; and that lam.
+    """A lower bound of w'x + v'u + const over sample i for this very lam (made admissible), rounding deducted; and that
+    lam.
 
     Args: terms: the sizes that w, v and const are sums of, which may cancel (`Specification.terms`).
     Source: Tsai thesis (2024), Theorem 7, first form.
@@ -237,8 +269,14 @@ def weak_dual(
     one = Uncertainty(u0[None], radius, inputs.card)
     value = least.sum() + reach @ u0 - float(one.support(reach[None])[0]) + lam @ task.b + const
     x, z = np.maximum(np.abs(units.xl), np.abs(units.xh)), np.maximum(np.abs(units.zl), np.abs(units.zh))
-    z = np.where(np.isfinite(z), z, x / np.where(task.activation.kernel_codes[1] > 0, task.activation.kernel_codes[1], 1.0))
-    size = np.abs(lam) @ (np.abs(task.b) + abs(task.B) @ (np.abs(u0) + radius) + z) + (np.abs(lam) @ abs(task.A)) @ x + terms
+    z = np.where(
+        np.isfinite(z), z, x / np.where(task.activation.kernel_codes[1] > 0, task.activation.kernel_codes[1], 1.0)
+    )
+    size = (
+        np.abs(lam) @ (np.abs(task.b) + abs(task.B) @ (np.abs(u0) + radius) + z)
+        + (np.abs(lam) @ abs(task.A)) @ x
+        + terms
+    )
     return float(value - rounding_of(task) * size), lam
 
 
@@ -251,9 +289,15 @@ def batch_units(task: Problem, start: Bounds, relaxation: str, i: int) -> Units:
 
 
 def solve_batch(
-    task: Problem, inputs: Uncertainty, functionals: Specification, start: Bounds, relaxation: str, signs: tuple[int, ...] = (1,)
+    task: Problem,
+    inputs: Uncertainty,
+    functionals: Specification,
+    start: Bounds,
+    relaxation: str,
+    signs: tuple[int, ...] = (1,),
 ) -> Iterator[tuple[int, int, int, Units, np.ndarray, np.ndarray, float, Solved]]:
-    """Solve every programme in turn: (sample, functional, sign, units, w, v, const, solution); samples that are not "ok" are left out."""
+    """Solve every programme in turn: (sample, functional, sign, units, w, v, const, solution); samples that are not
+    "ok" are left out."""
     programme = Programme(task, inputs)
     shared, W, constant = functionals.shared, functionals.state, np.asarray(functionals.constant)
     for i in np.flatnonzero(start.status == "ok"):
@@ -264,22 +308,40 @@ def solve_batch(
         for sign in signs:
             for j in range(functionals.k):
                 w, const = (W[j], constant[j]) if shared else (W[i, j], constant[i, j])
-                yield i, j, sign, units, sign * w, sign * V[j], sign * float(const), programme.minimise(sign * w, sign * V[j])
+                yield (
+                    i,
+                    j,
+                    sign,
+                    units,
+                    sign * w,
+                    sign * V[j],
+                    sign * float(const),
+                    programme.minimise(sign * w, sign * V[j]),
+                )
 
 
 def lp_bounds(
-    task: Problem, inputs: Uncertainty, spec: Any = None, *, relaxation: str = "triangle", start: Bounds, sides: str = "both"
+    task: Problem,
+    inputs: Uncertainty,
+    spec: Any = None,
+    *,
+    relaxation: str = "triangle",
+    start: Bounds,
+    sides: str = "both",
 ) -> Bounds:
     """Bounds of linear functionals of the outputs by linear programmes.
 
     Args:
         task, inputs: the problem and the sets. spec: (k, q) or (N, k, q); None for the outputs.
         relaxation: "displayed" | "theorem7" | "triangle".
-        start: `Bounds` with pre-activations zl, zh (triangle), or a box with cert.x0, cert.sigma (the two others); their intersection is returned.
+        start: `Bounds` with pre-activations zl, zh (triangle), or a box with cert.x0, cert.sigma (the two others);
+            their intersection is returned.
         sides: "both" | "lower".
-    Returns: `Bounds`; its certificate holds the multipliers. A sample whose programme HiGHS does not call optimal is "failed".
+    Returns: `Bounds`; its certificate holds the multipliers. A sample whose programme HiGHS does not call optimal is
+    "failed".
     Raises: ImportError without highspy; ValueError for maps that are not piecewise linear.
-    Source: Tsai thesis (2024), Theorem 7 and the two programmes after it; the triangle: Ehlers (2017), Salman et al. (2019).
+    Source: Tsai thesis (2024), Theorem 7 and the two programmes after it; the triangle: Ehlers (2017), Salman et al.
+    (2019).
     """
     if relaxation not in RELAXATIONS:
         raise ValueError(f"unknown relaxation {relaxation!r}; choose one of {', '.join(RELAXATIONS)}")
@@ -303,5 +365,14 @@ def lp_bounds(
     fields |= {"lb": found[1], "ub": -found[-1] if sides == "both" else np.array(start.ub)}
     evidence = {name: getattr(start.cert, name) for name in ("x0", "sigma", "il", "ih", "zl0", "zh0", "stages")}
     return finished(
-        task, inputs, functionals, status, "lp", fields, relaxation=relaxation, lam_low=rows[1], lam_high=rows.get(-1), **evidence
-    )  # fmt: skip
+        task,
+        inputs,
+        functionals,
+        status,
+        "lp",
+        fields,
+        relaxation=relaxation,
+        lam_low=rows[1],
+        lam_high=rows.get(-1),
+        **evidence,
+    )

@@ -1,6 +1,8 @@
-"""Arithmetic for the checker: sums of products with a bound of their rounding, maps and support functions with the error on the safe side.
+"""Arithmetic for the checker: sums of products with a bound of their rounding, maps and support functions with the
+error on the safe side.
 
-A sum of k products, in any order, is off by at most k u / (1 - k u) times the sum of their sizes, with u = eps / 2. NumPy only.
+A sum of k products, in any order, is off by at most k u / (1 - k u) times the sum of their sizes, with u = eps / 2.
+NumPy only.
 """
 
 from __future__ import annotations
@@ -120,7 +122,14 @@ def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[
 
 
 def infimum(
-    segments: Sequence[Segment], mu: np.ndarray, mu_error: np.ndarray, lam: np.ndarray, zl: np.ndarray, zh: np.ndarray, xl: np.ndarray, xh: np.ndarray
+    segments: Sequence[Segment],
+    mu: np.ndarray,
+    mu_error: np.ndarray,
+    lam: np.ndarray,
+    zl: np.ndarray,
+    zh: np.ndarray,
+    xl: np.ndarray,
+    xh: np.ndarray,
 ) -> np.ndarray:
     """Lower bound of min { mu phi(z) - lam z : zl <= z <= zh } of every unit, for each mu within its error; (K, n).
 
@@ -151,8 +160,8 @@ def infimum(
             #   t exp(-t) <= max(1, t_b) P, as it grows until t = 1 and t_b = t(b) is the least t.
             # root r: lam / mu is off by at most 4 eps of itself, hence r by d = 4 eps / |tanh r| (half the angle:
             #   sigmoid). The slope of f = mu phi - lam z is zero at r, so that f grows by |f''| d^2 / 2
-            #   <= 24 eps^2 |m / r| <= 6 eps |m r| where r^2 >= 4 eps. Where r^2 <= 8 eps, r may be lost: f rises (m > 0)
-            #   only between -r and r, so that the least end is above f(-r) by |m| times the integral of
+            #   <= 24 eps^2 |m / r| <= 6 eps |m r| where r^2 >= 4 eps. Where r^2 <= 8 eps, r may be lost: f rises (m >
+            # 0)   only between -r and r, so that the least end is above f(-r) by |m| times the integral of
             #   phi'(s) - phi'(r) over [-r, r] at most, (4 / 3) |m| r^3 <= 11 eps |m r|, and |r| is about |tanh r| <= P.
             #   For sigmoid it is eps^1.5 |m|, with P >= 0.49.
             largest = np.maximum(np.abs(phi(a)), np.abs(phi(b)))

@@ -4,8 +4,9 @@
     convex      (||B||^2 + ||C||^2) / (2 (1 - ||A||)) + ||D|| >= rho     (4.7), printed again as (4.9)
     sensitivity ||S||_inf,  S = |C| (I - |A|)^-1 |B| + |D| <= rho        one linear solve with |A|
 
-All norms are induced by the infinity norm: the largest l1 norm of a row. Row i of A, B and b counts times the Lipschitz constant of its activation.
-rho and its convex bound need ||A|| < 1, which the projection of a model with kappa < 1 keeps; ||S|| needs lambda_PF(|A|) < 1 only, and is refused
+All norms are induced by the infinity norm: the largest l1 norm of a row. Row i of A, B and b counts times the Lipschitz
+constant of its activation. rho and its convex bound need ||A|| < 1, which the projection of a model with kappa < 1
+keeps; ||S|| needs lambda_PF(|A|) < 1 only, and is refused
 otherwise: outside, the formulas are finite and mean nothing.
 
 Source: Tsai thesis (2024), section 4.2 (rho, (4.7)), section 4.3 ((4.9), ||S||).
@@ -32,7 +33,9 @@ def _scaled(model: ImplicitModel) -> tuple[Tensor, Tensor, Tensor, Tensor | None
     if not isinstance(model, ImplicitModel):
         raise TypeError(f"expected an ImplicitModel, got {type(model).__name__}")
     if any(M is not None and M.layout is not torch.strided for M in (model.A, model.B, model.C, model.D)):
-        raise TypeError("a penalty is for the trained, dense matrices of a model; those of this one are sparse and constant")
+        raise TypeError(
+            "a penalty is for the trained, dense matrices of a model; those of this one are sparse and constant"
+        )
     if not model.activation.componentwise:
         raise TypeError(f"the penalties are stated for componentwise maps, not for {model.activation!r}")
     A, B, C, D = model._feedback_matrix(), model.B, model.C, model.D
@@ -43,7 +46,9 @@ def _scaled(model: ImplicitModel) -> tuple[Tensor, Tensor, Tensor, Tensor | None
 def _gap(A: Tensor) -> Tensor:
     norm = _norm(A)
     if not bool(norm < 1):
-        raise NotCertified(f"the penalty needs ||A||_inf < 1, and it is {float(norm.detach()):.6g}: project or rescale the model first")
+        raise NotCertified(
+            f"the penalty needs ||A||_inf < 1, and it is {float(norm.detach()):.6g}: project or rescale the model first"
+        )
     return 1 - norm
 
 
@@ -63,7 +68,8 @@ def lipschitz_constant(model: ImplicitModel) -> Float[Tensor, ""]:
 def convex_penalty(model: ImplicitModel) -> Float[Tensor, ""]:
     """Convex upper bound of `lipschitz_constant`.
 
-    Mathematics: (||B||^2 + ||C||^2) / (2 (1 - ||A||)) + ||D||, convex in (A, B, C, D) on ||A|| < 1; equal to rho where ||B|| = ||C||.
+    Mathematics: (||B||^2 + ||C||^2) / (2 (1 - ||A||)) + ||D||, convex in (A, B, C, D) on ||A|| < 1; equal to rho where
+        ||B|| = ||C||.
     Returns, Raises: as `lipschitz_constant`.
     Source: Tsai thesis (2024), (4.7) and (4.9), which are the same.
     """

@@ -2,10 +2,11 @@
 
     x = phi(A x + B u + b),    y = C x + D u + d;    A (n, n), B (n, p), C (q, n), D (q, p).
 
-A deviation |x - x'| of two states, or of a state and its approximation, meets e <= M e + r with the comparison matrix M >= 0: gamma_i |A_ij|,
-block norms for blockwise maps, and gamma_i A_ii with its sign on the diagonal where a Metzler certificate needs it. Well-posed means that
-(I - M)^-1 >= 0, hence e <= (I - M)^-1 r. For an approximate state, r is the residual |phi(A x + b) - x| and the rounding of the
-products; times 1 + gamma_i max(0, -A_ii) where the diagonal is signed, since 1 / (1 - d A_ii) is largest at a slope d of zero.
+A deviation |x - x'| of two states, or of a state and its approximation, meets e <= M e + r with the comparison matrix M
+>= 0: gamma_i |A_ij|, block norms for blockwise maps, and gamma_i A_ii with its sign on the diagonal where a Metzler
+certificate needs it. Well-posed means that (I - M)^-1 >= 0, hence e <= (I - M)^-1 r. For an approximate state, r is the
+residual |phi(A x + b) - x| and the rounding of the products; times 1 + gamma_i max(0, -A_ii) where the diagonal is
+signed, since 1 / (1 - d A_ii) is largest at a slope d of zero.
 
 Source: Tsai thesis (2024), section 4.2, with the diagonal signed.
 """
@@ -72,8 +73,9 @@ class Problem:
             largest = float(np.max(self.activation.lipschitz * self.A.diagonal()))
             loop = f"; gamma_i A_ii reaches {largest:.6g}" if largest >= 1 else ""
             raise NotCertified(
-                f"no bound is given for this model: lambda_PF of |A| is {found.lambda_pf:.6g}, not below 1{loop}, the Metzler "
-                "matrix with A_ii on its diagonal is not stable either, and A feeds back in every order of its states"
+                f"no bound is given for this model: lambda_PF of |A| is {found.lambda_pf:.6g}, not below 1{loop}, the"
+                " Metzler matrix with A_ii on its diagonal is not stable either, and A feeds back in every order of"
+                " its states"
             )
         return found
 
@@ -87,7 +89,8 @@ class Problem:
 
     @cached_property
     def comparison(self) -> Matrix:
-        """M (L, L) over the blocks of the activation, L = n for componentwise maps; its diagonal is signed for "metzler" and "triangular"."""
+        """M (L, L) over the blocks of the activation, L = n for componentwise maps; its diagonal is signed for
+        "metzler" and "triangular"."""
         signed = self.certificate.kind != "pf"
         return _aggregate(_block_norms(self.A, self.activation, signed), self.activation.unit)
 
@@ -100,7 +103,8 @@ class Problem:
         return lambda r: inverse @ r if r.ndim == 1 else row_product(np.ascontiguousarray(r.T), inverse).T
 
     def deviation(self, r: Float[np.ndarray, "*N n"]) -> Float[np.ndarray, "*N n"]:
-        """e >= (I - M)^-1 r, verified: M e + r <= e holds in floating point with room for its rounding; infinite where it does not.
+        """e >= (I - M)^-1 r, verified: M e + r <= e holds in floating point with room for its rounding; infinite where
+        it does not.
 
         Args: r: (n,) or (N, n), not negative: the largest change of each post-activation for a given state.
         """
@@ -121,7 +125,11 @@ class Problem:
         first, ones = np.maximum(self._factor(R.T).T, 0.0), np.maximum(self._factor(np.ones(R.shape[1])), 0.0)
         e, open_ = np.full_like(first, np.inf), np.ones(len(R), bool)
         e[top[:, 0] == 0], open_[top[:, 0] == 0] = 0.0, False
-        for share in (1e-12, 1e-9, 1e-6):  # inflate by a share of (I - M)^-1 max r, strictly inside the cone, until the test holds
+        for share in (
+            1e-12,
+            1e-9,
+            1e-6,
+        ):  # inflate by a share of (I - M)^-1 max r, strictly inside the cone, until the test holds
             rows = np.flatnonzero(open_)
             if not rows.size:
                 break
@@ -132,17 +140,29 @@ class Problem:
         e[~finite] = np.nan
         return (e if unit[-1] + 1 == self.n else e[:, unit]).reshape(r.shape)
 
-    def equilibrium(self, U: Float[np.ndarray, "N p"], *, tol: float = 1e-12) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N n"]]:
+    def equilibrium(
+        self, U: Float[np.ndarray, "N p"], *, tol: float = 1e-12
+    ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N n"]]:
         """States and a bound of their error, both (N, n): |x - x*| <= error.
 
-        A sample that is not finite has NaN, one whose solve fails an error as large as its residual makes it; the others are untouched.
+        A sample that is not finite has NaN, one whose solve fails an error as large as its residual makes it; the
+        others are untouched.
         """
         pre = row_product(U, self.B, self.b)
         state = solve_equilibrium(
-            _torch(self.A), torch.from_numpy(np.ascontiguousarray(pre)), self.activation, tol=tol, max_iter=2000, on_failure="ignore"
+            _torch(self.A),
+            torch.from_numpy(np.ascontiguousarray(pre)),
+            self.activation,
+            tol=tol,
+            max_iter=2000,
+            on_failure="ignore",
         ).x.numpy()
         residual = np.abs(self.activation(row_product(state, self.A) + pre) - state)
-        magnitude = row_product(np.abs(state), abs(self.A)) + row_product(np.abs(U), abs(self.B), np.abs(self.b)) + np.abs(state)
+        magnitude = (
+            row_product(np.abs(state), abs(self.A))
+            + row_product(np.abs(U), abs(self.B), np.abs(self.b))
+            + np.abs(state)
+        )
         return state, self.deviation(residual + 2 * (self.n + self.p) * np.finfo(float).eps * magnitude)
 
 
@@ -169,7 +189,8 @@ def _array(name: str, value: Any) -> Matrix:
 def problem(model: Any) -> Problem:
     """Matrices of a model, in float64.
 
-    Args: model: an `ImplicitModel` (as `compose.from_network` makes of a feed-forward network too), or a `Problem`, returned as it is.
+    Args: model: an `ImplicitModel` (as `compose.from_network` makes of a feed-forward network too), or a `Problem`,
+        returned as it is.
     Raises: TypeError for anything else; ValueError for a matrix that is not finite.
     """
     if isinstance(model, Problem):
@@ -177,13 +198,35 @@ def problem(model: Any) -> Problem:
     from implicit_models.model import ImplicitModel
 
     if not isinstance(model, ImplicitModel):
-        raise TypeError(f"expected an ImplicitModel, got {type(model).__name__}; implicit_models.compose.from_network converts a torch network")
+        raise TypeError(
+            f"expected an ImplicitModel, got {type(model).__name__}; implicit_models.compose.from_network converts a"
+            " torch network"
+        )
     D = np.zeros((model.out_features, model.in_features)) if model.D is None else model.D
-    vectors = [np.zeros(k) if v is None else _array(name, v) for name, v, k in (("b", model.b, model.n_states), ("d", model.d, model.out_features))]
-    return Problem(_array("A", model._feedback_matrix()), _array("B", model.B), _array("C", model.C), _array("D", D), *vectors, model.activation)
+    vectors = [
+        np.zeros(k) if v is None else _array(name, v)
+        for name, v, k in (("b", model.b, model.n_states), ("d", model.d, model.out_features))
+    ]
+    return Problem(
+        _array("A", model._feedback_matrix()),
+        _array("B", model.B),
+        _array("C", model.C),
+        _array("D", D),
+        *vectors,
+        model.activation,
+    )
 
 
-def from_matrices(A: Any, B: Any, C: Any, D: Any = None, activation: ActivationSpec | Activation = "relu", *, b: Any = None, d: Any = None) -> Problem:
+def from_matrices(
+    A: Any,
+    B: Any,
+    C: Any,
+    D: Any = None,
+    activation: ActivationSpec | Activation = "relu",
+    *,
+    b: Any = None,
+    d: Any = None,
+) -> Problem:
     """A `Problem` from its matrices, dense or sparse; D, b and d default to zero.
 
     Raises: ValueError naming the matrix whose shape does not fit.
@@ -192,7 +235,14 @@ def from_matrices(A: Any, B: Any, C: Any, D: Any = None, activation: ActivationS
     n, p, q = A.shape[0], B.shape[1], C.shape[0]
     D = np.zeros((q, p)) if D is None else _array("D", D)
     b, d = (np.zeros(k) if v is None else _array(name, v) for name, v, k in (("b", b, n), ("d", d, q)))
-    for name, M, shape in (("A", A, (n, n)), ("B", B, (n, p)), ("C", C, (q, n)), ("D", D, (q, p)), ("b", b, (n,)), ("d", d, (q,))):
+    for name, M, shape in (
+        ("A", A, (n, n)),
+        ("B", B, (n, p)),
+        ("C", C, (q, n)),
+        ("D", D, (q, p)),
+        ("b", b, (n,)),
+        ("d", d, (q,)),
+    ):
         if M.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {M.shape}")
     return Problem(A, B, C, D, b, d, resolve_activation(activation, n))

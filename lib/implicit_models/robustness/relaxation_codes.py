@@ -8,7 +8,13 @@ from jaxtyping import Float, Int64
 from implicit_models.activations import Activation
 from implicit_models.robustness.relaxation import FREE, PIECEWISE_LINEAR, SIGMOID, TANH
 
-_CODES = {"relu": PIECEWISE_LINEAR, "leaky_relu": PIECEWISE_LINEAR, "identity": PIECEWISE_LINEAR, "tanh": TANH, "sigmoid": SIGMOID}
+_CODES = {
+    "relu": PIECEWISE_LINEAR,
+    "leaky_relu": PIECEWISE_LINEAR,
+    "identity": PIECEWISE_LINEAR,
+    "tanh": TANH,
+    "sigmoid": SIGMOID,
+}
 
 
 def unit_codes(activation: Activation) -> tuple[Int64[np.ndarray, " n"], Float[np.ndarray, " n"]]:

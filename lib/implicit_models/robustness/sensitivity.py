@@ -1,15 +1,19 @@
 """The sensitivity matrix S (q, p): |y(u) - y(u0)| <= S |u - u0| for all inputs.
 
     S = |C| (I - M)^-1 Gamma |B| + |D|          componentwise maps of slopes at most gamma, M = Gamma |A|
-    S = N(C) (I - M)^-1 N(B, gamma) + |D|       blockwise maps: M = N(A, gamma), N(B)_li = gamma_l max |B_li|, N(C)_kl = ||C_kl||_1
+    S = N(C) (I - M)^-1 N(B, gamma) + |D|       blockwise maps: M = N(A, gamma), N(B)_li = gamma_l max |B_li|, N(C)_kl =
+    ||C_kl||_1
 
-with gamma_i A_ii signed on the diagonal of M where only a signed diagonal, or a triangular order, makes the model well-posed. The rows of the
-adjoint equation Y = M' Y + N(C)' are what S needs: q right-hand sides of n numbers, where the iteration X <- |A| X + |B| carries p of them.
+with gamma_i A_ii signed on the diagonal of M where only a signed diagonal, or a triangular order, makes the model
+well-posed. The rows of the adjoint equation Y = M' Y + N(C)' are what S needs: q right-hand sides of n numbers, where
+the iteration X <- |A| X + |B| carries p of them.
 
-Every solution for an implicit model is certified. With w > 0 and g = w - M' w > 0, which proves that (I - M')^-1 >= 0, and the defect E = N(C)' + M' Y - Y,
-the true solution is at most Y + w max(E / g): `upper` is a bound of S whatever the solver did, rounding included.
+Every solution for an implicit model is certified. With w > 0 and g = w - M' w > 0, which proves that (I - M')^-1 >= 0,
+and the defect E = N(C)' + M' Y - Y, the true solution is at most Y + w max(E / g): `upper` is a bound of S whatever the
+solver did, rounding included.
 
-Source: Tsai thesis (2024), Theorem 6, section 4.3 (the iteration on n x p numbers); the adjoint form is that of implicit differentiation.
+Source: Tsai thesis (2024), Theorem 6, section 4.3 (the iteration on n x p numbers); the adjoint form is that of
+implicit differentiation.
 """
 
 from __future__ import annotations
@@ -76,20 +80,28 @@ def chosen_rows(rows: Sequence[int] | None, q: int) -> np.ndarray:
 
 
 def sensitivity_matrix(
-    model: ImplicitModel | Problem | nn.Module, rows: Sequence[int] | None = None, *, method: str = "auto", input_shape: Sequence[int] | None = None
+    model: ImplicitModel | Problem | nn.Module,
+    rows: Sequence[int] | None = None,
+    *,
+    method: str = "auto",
+    input_shape: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "q p"]:
     """Sensitivity matrix of an implicit model, or of a feed-forward network without its matrices.
 
     Args:
-        model: an `ImplicitModel` or `Problem`; or a torch network of linear layers, convolutions, normalisations and activations, in
-            evaluation mode (`sensitivity_network`).
+        model: an `ImplicitModel` or `Problem`; or a torch network of linear layers, convolutions, normalisations and
+            activations, in evaluation mode (`sensitivity_network`).
         rows: outputs whose rows are wanted; None for all.
-        method: "dense" LU; "triangular" substitution for a state without feedback; "lu", a sparse factorisation; "iterative" (GMRES with a
-            certificate); "auto" takes dense up to 1500 states, then triangular where it can, then iterative, and LU where that does not settle.
-        input_shape: of one sample, for a torch network that does not begin with a linear layer; not for implicit models.
-    Returns: (q, p) float64 with `.method`, `.upper` (bound of S, proved for implicit models; for a torch network S (1 + 1e-9), not proved) and
+        method: "dense" LU; "triangular" substitution for a state without feedback; "lu", a sparse factorisation;
+            "iterative" (GMRES with a certificate); "auto" takes dense up to 1500 states, then triangular where it can,
+            then iterative, and LU where that does not settle.
+        input_shape: of one sample, for a torch network that does not begin with a linear layer; not for implicit
+            models.
+    Returns: (q, p) float64 with `.method`, `.upper` (bound of S, proved for implicit models; for a torch network S (1 +
+    1e-9), not proved) and
         `.residual` (relative excess of that bound).
-    Raises: NotCertified for a model without a proof of well-posedness, or where the solution cannot be certified to 1e-8; ValueError, TypeError for
+    Raises: NotCertified for a model without a proof of well-posedness, or where the solution cannot be certified to
+    1e-8; ValueError, TypeError for
         arguments that do not fit.
     Source: Tsai thesis (2024), Theorem 6 and section 4.3.
     """
@@ -97,7 +109,10 @@ def sensitivity_matrix(
         from implicit_models.robustness.sensitivity_network import network_sensitivity
 
         if method != "auto":
-            raise ValueError(f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.from_network gives its matrices")
+            raise ValueError(
+                f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.from_network gives"
+                " its matrices"
+            )
         S = network_sensitivity(model, rows, input_shape)
         return _result(S, S * (1 + NETWORK_ROOM), "network")
     if input_shape is not None:
@@ -119,7 +134,10 @@ def sensitivity_matrix(
         result = _result(S, upper, name)
         if result.residual <= ACCURATE:
             return result
-    raise NotCertified(f"method {method!r} does not find the sensitivity matrix of this model of {P.n} states to {ACCURATE:g}; try method='lu' or 'dense'")
+    raise NotCertified(
+        f"method {method!r} does not find the sensitivity matrix of this model of {P.n} states to {ACCURATE:g}; try"
+        " method='lu' or 'dense'"
+    )
 
 
 def _product(Y: np.ndarray, right: Matrix) -> np.ndarray:
@@ -165,7 +183,9 @@ def _plans(P: Problem, method: str):
     if method == "triangular":
         order = _order(M)
         if order is None:
-            raise ValueError("method 'triangular' needs a state without feedback, and A feeds back in every order of its states")
+            raise ValueError(
+                "method 'triangular' needs a state without feedback, and A feeds back in every order of its states"
+            )
         yield "triangular", M, lambda M: _substitution(M, order)
         return
     if method in ("auto", "iterative"):
@@ -199,7 +219,8 @@ def _substitution(M: sp.csr_array, order: np.ndarray) -> Solve:
 
 
 def _iterative(M: sp.csr_array) -> Solve:
-    """GMRES on the system scaled by its diagonal: few steps where the spectrum of M lies far below its Perron eigenvalue."""
+    """GMRES on the system scaled by its diagonal: few steps where the spectrum of M lies far below its Perron
+    eigenvalue."""
     n = M.shape[0]
     transposed = M.T.tocsr()
     scale = 1 / (1 - M.diagonal()) if np.all(M.diagonal() < 1) else np.ones(n)
@@ -212,7 +233,9 @@ def _iterative(M: sp.csr_array) -> Solve:
         out = np.empty_like(R)
         for k, right in enumerate((scale[:, None] * R).T):
             out[:, k] = steps(right, 1e-8)
-            if k + 1 < R.shape[1]:  # once more on what is left, down to rounding; the last column, the comparison vector, needs a few digits only
+            if (
+                k + 1 < R.shape[1]
+            ):  # once more on what is left, down to rounding; the comparison vector (last column) needs few digits
                 out[:, k] += steps(right - operator @ out[:, k], 1e-6)
         return out
 

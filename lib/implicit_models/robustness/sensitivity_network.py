@@ -1,12 +1,14 @@
 """The sensitivity matrix of a torch network from its own forward pass, without the n x n matrix.
 
-A deviation of the input moves through the network by the absolute values of its weights: linear layers and convolutions become |W|, a
-normalisation in evaluation mode |weight| / sqrt(variance + eps), an activation its Lipschitz constant, differences of branches sums; biases
-and constants drop out. That network of non-negative maps is linear, and the rows of S are its vector-Jacobian products with the unit vectors.
-It is |C| (I - |A|)^-1 |B| + |D| for the network written as an implicit model with one state an activation, where each linear part between
-activations is one matrix, its batch normalisation folded; two dense layers in a row count as |W2| |W1|, which is at least |W2 W1|.
+A deviation of the input moves through the network by the absolute values of its weights: linear layers and convolutions
+become |W|, a normalisation in evaluation mode |weight| / sqrt(variance + eps), an activation its Lipschitz constant,
+differences of branches sums; biases and constants drop out. That network of non-negative maps is linear, and the rows
+of S are its vector-Jacobian products with the unit vectors. It is |C| (I - |A|)^-1 |B| + |D| for the network written as
+an implicit model with one state an activation, where each linear part between activations is one matrix, its batch
+normalisation folded; two dense layers in a row count as |W2| |W1|, which is at least |W2 W1|.
 
-The network's forward is run as it is on a tensor type that replaces each operation; one that has no such rule is refused, with its name.
+The network's forward is run as it is on a tensor type that replaces each operation; one that has no such rule is
+refused, with its name.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ class _Deviation(Tensor):
         if rule is None:
             name = getattr(func, "__name__", str(func))
             raise ValueError(  # a TypeError would reach Python's operators as 'not implemented', without its text
-                f"no rule for {name} in a sensitivity matrix: the network may use linear layers, convolutions, normalisations in evaluation mode, "
-                "average pooling, relu, leaky_relu, hardtanh, tanh, sigmoid, sums, products with constants, and changes of shape"
+                f"no rule for {name} in a sensitivity matrix: the network may use linear layers, convolutions,"
+                " normalisations in evaluation mode, average pooling, relu, leaky_relu, hardtanh, tanh, sigmoid, sums,"
+                " products with constants, and changes of shape"
             )
         with torch._C.DisableTorchFunctionSubclass():
             out = rule(func, *args, **(kwargs or {}))
@@ -77,7 +80,9 @@ def _weighted(func, x, weight, bias=None, *args, **kwargs):
 def _matmul(func, x, y):
     if isinstance(x, _Deviation) and isinstance(y, _Deviation):
         raise ValueError("a product of two results that depend on the input has no sensitivity matrix")
-    return torch.matmul(*(v if isinstance(v, _Deviation) else _positive(v, x if isinstance(x, _Deviation) else y) for v in (x, y)))
+    return torch.matmul(
+        *(v if isinstance(v, _Deviation) else _positive(v, x if isinstance(x, _Deviation) else y) for v in (x, y))
+    )
 
 
 def _batch_norm(func, x, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
@@ -120,26 +125,102 @@ def _pad(func, x, pad, mode="constant", value=None):
 
 RULES: dict[Any, Rule] = {}
 for _rule, _functions in (
-    (_as_it_is, (Tensor.flatten, torch.flatten, Tensor.reshape, torch.reshape, Tensor.view, Tensor.unflatten, Tensor.permute, torch.permute,
-                 Tensor.transpose, torch.transpose, Tensor.t, torch.t, Tensor.squeeze, torch.squeeze, Tensor.unsqueeze, torch.unsqueeze, Tensor.contiguous,
-                 Tensor.clone, Tensor.mean, torch.mean, Tensor.sum, torch.sum, torch.cat, torch.stack, Tensor.__getitem__, Tensor.size,
-                 Tensor.dim, Tensor.numel, Tensor.shape.__get__, Tensor.ndim.__get__, Tensor.device.__get__, Tensor.dtype.__get__,
-                 Tensor.chunk, torch.chunk, Tensor.split, torch.split, F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d,
-                 F.adaptive_avg_pool2d, F.adaptive_avg_pool3d, Tensor.__len__, Tensor.expand, Tensor.movedim, torch.movedim)),
-    (_scaled_by(1.0), (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, F.relu6, F.hardtanh, torch.tanh, Tensor.tanh, F.tanh,
-                       torch.neg, Tensor.neg, Tensor.__neg__)),
+    (
+        _as_it_is,
+        (
+            Tensor.flatten,
+            torch.flatten,
+            Tensor.reshape,
+            torch.reshape,
+            Tensor.view,
+            Tensor.unflatten,
+            Tensor.permute,
+            torch.permute,
+            Tensor.transpose,
+            torch.transpose,
+            Tensor.t,
+            torch.t,
+            Tensor.squeeze,
+            torch.squeeze,
+            Tensor.unsqueeze,
+            torch.unsqueeze,
+            Tensor.contiguous,
+            Tensor.clone,
+            Tensor.mean,
+            torch.mean,
+            Tensor.sum,
+            torch.sum,
+            torch.cat,
+            torch.stack,
+            Tensor.__getitem__,
+            Tensor.size,
+            Tensor.dim,
+            Tensor.numel,
+            Tensor.shape.__get__,
+            Tensor.ndim.__get__,
+            Tensor.device.__get__,
+            Tensor.dtype.__get__,
+            Tensor.chunk,
+            torch.chunk,
+            Tensor.split,
+            torch.split,
+            F.avg_pool1d,
+            F.avg_pool2d,
+            F.avg_pool3d,
+            F.adaptive_avg_pool1d,
+            F.adaptive_avg_pool2d,
+            F.adaptive_avg_pool3d,
+            Tensor.__len__,
+            Tensor.expand,
+            Tensor.movedim,
+            torch.movedim,
+        ),
+    ),
+    (
+        _scaled_by(1.0),
+        (
+            F.relu,
+            torch.relu,
+            torch.relu_,
+            Tensor.relu,
+            Tensor.relu_,
+            F.relu6,
+            F.hardtanh,
+            torch.tanh,
+            Tensor.tanh,
+            F.tanh,
+            torch.neg,
+            Tensor.neg,
+            Tensor.__neg__,
+        ),
+    ),
     (_scaled_by(0.25), (torch.sigmoid, Tensor.sigmoid, F.sigmoid)),
     (_leaky_relu, (F.leaky_relu,)),
     (_weighted, (F.linear, torch.conv1d, torch.conv2d, torch.conv3d, F.conv1d, F.conv2d, F.conv3d)),
     (_matmul, (torch.matmul, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__)),
     (_batch_norm, (F.batch_norm,)),
     (_dropout, (F.dropout,)),
-    (_sum, (torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__, torch.sub, Tensor.sub, Tensor.sub_,
-            Tensor.__sub__, Tensor.__rsub__, Tensor.__isub__)),
+    (
+        _sum,
+        (
+            torch.add,
+            Tensor.add,
+            Tensor.add_,
+            Tensor.__add__,
+            Tensor.__radd__,
+            Tensor.__iadd__,
+            torch.sub,
+            Tensor.sub,
+            Tensor.sub_,
+            Tensor.__sub__,
+            Tensor.__rsub__,
+            Tensor.__isub__,
+        ),
+    ),
     (_multiple, (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.__imul__)),
     (_quotient, (torch.div, Tensor.div, Tensor.__truediv__, Tensor.__itruediv__)),
     (_pad, (F.pad,)),
-):  # fmt: skip
+):
     RULES.update(dict.fromkeys(_functions, _rule))
 RULES[Tensor.__rmatmul__] = lambda func, x, y: _matmul(func, y, x)
 
@@ -158,11 +239,15 @@ def _shape(network: nn.Module, input_shape: Sequence[int] | None) -> tuple[int, 
     raise ValueError("input_shape is needed: the network does not begin with a linear layer, so its inputs are unknown")
 
 
-def network_sensitivity(network: nn.Module, rows: Sequence[int] | None = None, input_shape: Sequence[int] | None = None) -> Float[np.ndarray, "q p"]:
+def network_sensitivity(
+    network: nn.Module, rows: Sequence[int] | None = None, input_shape: Sequence[int] | None = None
+) -> Float[np.ndarray, "q p"]:
     """S (q, p) of a torch network in evaluation mode, float64; the inputs of a sample are flattened.
 
-    Args: network; rows of S wanted, None for all; input_shape of one sample, None for a network that begins with a linear layer.
-    Raises: ValueError for a network in training mode whose layers depend on it, or for an operation that has no rule; TypeError for other outputs.
+    Args: network; rows of S wanted, None for all; input_shape of one sample, None for a network that begins with a
+        linear layer.
+    Raises: ValueError for a network in training mode whose layers depend on it, or for an operation that has no rule;
+    TypeError for other outputs.
     """
     from implicit_models.robustness.sensitivity import chosen_rows
 

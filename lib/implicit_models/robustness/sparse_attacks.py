@@ -1,12 +1,16 @@
 """Attacks on few inputs: ranked inputs, greedy saliency, and linear programmes rounded to k inputs.
 
-    ranked    a score says which k inputs change: the row of the label in the sensitivity matrix S, |gradient|, or random numbers, the control. How they
-              change is the protocol: random values of a range ("values"), or a step along the sign of the loss's gradient ("sign")
+    ranked    a score says which k inputs change: the row of the label in the sensitivity matrix S, |gradient|, or
+              random numbers, the control. How they
+              change is the protocol: random values of a range ("values"), or a step along the sign of the loss's
+                  gradient ("sign")
     jsma      one input (or pair) after the other, chosen by the gradient at the present point
-    lp        u at the optimum of min (C_y - C_j) x + (D_y - D_j) u over the triangle relaxation, for every other class j; for k inputs over their hull,
+    lp        u at the optimum of min (C_y - C_j) x + (D_y - D_j) u over the triangle relaxation, for every other class
+    j; for k inputs over their hull,
               then the k largest moves alone
 
-Source: Tsai thesis (2024), section 4.4; Papernot et al. (2016) for JSMA. The thesis' objective of the programme, sum (x_i - x0_i)^2, is "discrepancy".
+Source: Tsai thesis (2024), section 4.4; Papernot et al. (2016) for JSMA. The thesis' objective of the programme, sum
+(x_i - x0_i)^2, is "discrepancy".
 """
 
 from __future__ import annotations
@@ -27,7 +31,13 @@ PAIR_CANDIDATES = 48
 
 
 def scores(
-    model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], by: str, *, sensitivity: Any = None, seed: int = 0
+    model: Any,
+    U: Float[np.ndarray, "N p"],
+    y: Int[np.ndarray, " N"],
+    by: str,
+    *,
+    sensitivity: Any = None,
+    seed: int = 0,
 ) -> Float[np.ndarray, "N p"]:
     """How much each input counts: "sensitivity" S[y], "gradient" |grad CE|, "label_gradient" |grad f_y|, or "random".
 
@@ -63,7 +73,8 @@ def perturb(
 ) -> Float[np.ndarray, "N p"]:
     """The k inputs of largest score replaced by uniform draws of `values`, or moved by eps along `direction`.
 
-    Args: values: (low, high), such as (0, 1), or (0, 0.1) for small ones. direction: signs (N, p), with eps; clip: range of what was moved.
+    Args: values: (low, high), such as (0, 1), or (0, 0.1) for small ones. direction: signs (N, p), with eps; clip:
+        range of what was moved.
     Source: Tsai thesis (2024), section 4.4, which does not say how small its random values are.
     """
     if (values is None) == (direction is None):
@@ -82,7 +93,8 @@ def perturb(
 
 
 def linear_direction(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"]) -> Float[np.ndarray, "N p"]:
-    """The sign-aware sensitivity: (C_j - C_y)(I - A)^-1 B + D_j - D_y for the runner-up j, the response with every unit active.
+    """The sign-aware sensitivity: (C_j - C_y)(I - A)^-1 B + D_j - D_y for the runner-up j, the response with every unit
+    active.
 
     It depends on the sample by its label and runner-up only; S is the same with absolute values.
     Source: Tsai thesis (2024), section 4.3, with signs.
@@ -108,7 +120,8 @@ def jsma(
 ) -> Float[np.ndarray, "N p"]:
     """Greedy saliency attack: up to k inputs, each moved once by eps (to the end of the clip range if that is nearer).
 
-    Mathematics: with a = grad f_t for the runner-up t and o the other outputs' gradient ("papernot": -a o where a > 0 > o for an increase, the signs
+    Mathematics: with a = grad f_t for the runner-up t and o the other outputs' gradient ("papernot": -a o where a > 0 >
+        o for an increase, the signs
     turned for a decrease; pairs: sums over two inputs), or the gain of the margin f_t - f_y to first order ("margin").
 
     Args: saliency: "margin" | "papernot". pairs: two inputs a step, as in the paper; k is rounded down to even.
@@ -202,12 +215,15 @@ def lp_attack(
 ) -> Float[np.ndarray, "N p"]:
     """The input at the optimum of a linear programme over the relaxed model.
 
-    Mathematics: for each class j from the runner-up on, min (y_label - y_j) over the relaxation, until one of the inputs found is misclassified.
-    "discrepancy" maximises sum_i (x_i - x0_i)^2, each term by its concave envelope, the chord: the thesis' objective, which for the programmes without an
-    upper line is optimal at every u and so carries no information. For sets of at most k moving inputs, the k largest moves are kept, each in full.
+    Mathematics: for each class j from the runner-up on, min (y_label - y_j) over the relaxation, until one of the
+        inputs found is misclassified.
+    "discrepancy" maximises sum_i (x_i - x0_i)^2, each term by its concave envelope, the chord: the thesis' objective,
+    which for the programmes without an upper line is optimal at every u and so carries no information. For sets of at
+    most k moving inputs, the k largest moves are kept, each in full.
 
     Args:
-        inputs: boxes or sets with a card. relaxation: "displayed" | "theorem7" | "triangle". targets: classes to try; all if None.
+        inputs: boxes or sets with a card. relaxation: "displayed" | "theorem7" | "triangle". targets: classes to try;
+            all if None.
         clip: range of the inputs, for sets with a card (boxes are cut to it as they are made).
     Raises: ImportError without highspy; ValueError for another objective.
     Source: Tsai thesis (2024), section 4.4, Theorem 7.
@@ -265,5 +281,7 @@ def _rounded(u: np.ndarray, inputs: Uncertainty, rooms: tuple[np.ndarray, np.nda
     keep = np.argsort(-moves, kind="stable")[: inputs.card]
     keep = keep[moves[keep] > 0]
     out = np.array(u0)
-    out[keep] += room[keep] * np.sign(u[keep] - u0[keep])  # in full: what the budget gave to others is spent on those kept
+    out[keep] += room[keep] * np.sign(
+        u[keep] - u0[keep]
+    )  # in full: what the budget gave to others is spent on those kept
     return out

@@ -112,8 +112,9 @@ class Specification:
             support[at] = part.support_each(V)
         return middle + self.constant, support, self.sizes(np.abs(inputs.centre) + inputs.radius, self.problem.D)
 
-    def over_states(self, centre: Float[np.ndarray, "N n"], radius: Float[np.ndarray, "*N n"]) -> tuple[np.ndarray,
-                                                                                                        np.ndarray]:
+    def over_states(
+        self, centre: Float[np.ndarray, "N n"], radius: Float[np.ndarray, "*N n"]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (N, k) of the functionals over |x - centre| <= radius and the set of inputs, with room for
         rounding.
         """
@@ -145,8 +146,12 @@ def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Sp
         return Specification(problem, inputs, None)
     spec = real_array("spec", spec)
     N = len(inputs.centre)
-    if spec.ndim not in (2,
-                         3) or spec.shape[-1] != problem.q or not spec.shape[-2] or (spec.ndim == 3 and len(spec) != N):
+    if (
+        spec.ndim not in (2, 3)
+        or spec.shape[-1] != problem.q
+        or not spec.shape[-2]
+        or (spec.ndim == 3 and len(spec) != N)
+    ):
         raise ValueError(f"spec must have shape (k, {problem.q}) or ({N}, k, {problem.q}), got {spec.shape}")
     wrong = np.argwhere(~np.isfinite(spec))
     if wrong.size:

@@ -2,8 +2,8 @@
 
     python -m implicit_models.seismology.compile_kernels
 
-`make` runs it during set-up, so that no notebook or test pays for compilation. The table of travel times itself is built on
-first use, within seconds, and kept in the cache folder.
+`make` runs it during set-up, so that no notebook or test pays for compilation. The table of travel times itself is
+built on first use, within seconds, and kept in the cache folder.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def records(path: Path, raw: bytes) -> tuple[list[str], Iterator[tuple[int, dict
     """Column names, and (line, column -> value) of every row that is not blank; values are stripped.
 
     Raises:
-        ValueError: not UTF-8, columns not separated by commas, a row with more or fewer values than columns, or one that is no CSV.
+        ValueError: not UTF-8, columns not separated by commas, a row with more or fewer values than columns, or one
+            that is no CSV.
     """
     try:
         text = raw.decode("utf-8-sig")

@@ -4,8 +4,8 @@ A sample is one event seen by S stations, the anchor first. "six" numbers a stat
 
     longitude, latitude, depth, delay of the P wave after the anchor's, sin and cos of the back-azimuth,
 
-"five" has the back-azimuth itself in place of sine and cosine. The labels are longitude, latitude and depth of the event
-and the travel time to the anchor. All maps are linear:
+"five" has the back-azimuth itself in place of sine and cosine. The labels are longitude, latitude and depth of the
+event and the travel time to the anchor. All maps are linear:
 
     longitude  (lambda - 180) / 90, lambda in [0, 360): the half from 90 E over 180 to 90 W is [-1, 1], Greenwich is -2
                ("absolute"); or the difference to the anchor's longitude in [-180, 180), over 180 ("anchor")
@@ -103,7 +103,9 @@ class Encoding:
         azimuth = self._checked("back_azimuth", back_azimuth, shape)
         late = np.flatnonzero(delay[:, 0])
         if late.size:
-            raise ValueError(f"delays count from the anchor in column 0, but p_delay_s[{late[0]}, 0] is {delay[late[0], 0]}")
+            raise ValueError(
+                f"delays count from the anchor in column 0, but p_delay_s[{late[0]}, 0] is {delay[late[0], 0]}"
+            )
         U = np.empty((*shape, FEATURES[self.layout]))
         U[..., 0] = self._longitude(lon, lon[:, :1])
         np.divide(lat, 90, out=U[..., 1])
@@ -139,9 +141,13 @@ class Encoding:
         given = {"lat": lat, "lon": lon, "depth_km": depth_km, "anchor_time_s": anchor_time_s}
         lat, lon, depth_km, anchor_time_s = (self._checked(name, value, shape) for name, value in given.items())
         x = self._longitude(lon, self._anchor(anchor_lon, shape))
-        return np.stack([x, lat / 90, 2 * depth_km / self.max_depth_km - 1, 2 * anchor_time_s / self.time_scale_s - 1], axis=-1)
+        return np.stack(
+            [x, lat / 90, 2 * depth_km / self.max_depth_km - 1, 2 * anchor_time_s / self.time_scale_s - 1], axis=-1
+        )
 
-    def decode(self, Y: Float[np.ndarray, "N 4"], anchor_lon: Float[np.ndarray, " N"] | None = None) -> tuple[np.ndarray, ...]:
+    def decode(
+        self, Y: Float[np.ndarray, "N 4"], anchor_lon: Float[np.ndarray, " N"] | None = None
+    ) -> tuple[np.ndarray, ...]:
         """Inverse of `labels`: latitude, longitude in [-180, 180), depth in km, travel time to the anchor in s.
 
         A network's outputs are taken as they are: a latitude may come out beyond a pole, a depth above the surface.

@@ -40,7 +40,14 @@ def event_data(lat, lon, time, sigma_s, elev_m, baz, sigma_baz, model_error_s, g
     time = np.asarray(time, np.float64)
     if time.ndim != 2:
         raise ValueError(f"time must be (events, stations), got shape {time.shape}")
-    given = {"lat": lat, "lon": lon, "sigma_s": sigma_s, "elev_m": elev_m, "sigma_baz": sigma_baz, "baz": np.nan if baz is None else baz}
+    given = {
+        "lat": lat,
+        "lon": lon,
+        "sigma_s": sigma_s,
+        "elev_m": elev_m,
+        "sigma_baz": sigma_baz,
+        "baz": np.nan if baz is None else baz,
+    }
     arrays = {}
     for name, value in given.items():
         value = np.asarray(value, np.float64)

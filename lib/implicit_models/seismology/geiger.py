@@ -1,9 +1,11 @@
 """Location of many events at once by Geiger's method.
 
-    min over epicentre, depth, t0 of  sum_i (t_i - t0 - T(z, Delta_i))^2 / (sigma_i^2 + model_error^2) + the same of back-azimuths
+    min over epicentre, depth, t0 of  sum_i (t_i - t0 - T(z, Delta_i))^2 / (sigma_i^2 + model_error^2) + the same of
+    back-azimuths
 
-from a grid of starts an event (`geiger_starts`), with outliers set aside (`outliers`) and the covariance of `uncertainty`. T is the
-table's first P; a pick that turns out to lie beyond the end of the direct P is refused as P and left out.
+from a grid of starts an event (`geiger_starts`), with outliers set aside (`outliers`) and the covariance of
+`uncertainty`. T is the table's first P; a pick that turns out to lie beyond the end of the direct P is refused as P and
+left out.
 """
 
 from __future__ import annotations
@@ -49,12 +51,13 @@ def locate_events(
         time: (N, S) P picks in s on any clock; NaN where a station has none.
         sigma_s: standard deviation of the picks in s, a number or one a pick.
         elev_m: of the stations in m; the picks are brought to sea level by elevation / 5.8 km/s.
-        baz: (N, S) back-azimuths in degrees (at the station, clockwise from north); NaN where there is none. They count only where
-            there is a pick.
+        baz: (N, S) back-azimuths in degrees (at the station, clockwise from north); NaN where there is none. They count
+            only where there is a pick.
         sigma_baz: their standard deviation in degrees.
         table: from `build_p_table`; None: the default Ak135 table.
         model_error_s: standard deviation of what the Earth model does not know, added in quadrature.
-        model_range_deg: distance of stations over which the model's errors are alike, for the covariance; 0: independent.
+        model_range_deg: distance of stations over which the model's errors are alike, for the covariance; 0:
+            independent.
         prior_dof: K of `uncertainty`; inf: the standard deviations are taken at their word.
         outliers: whether picks that do not fit are set aside, where an event has at least six.
         depth_bounds: km, within 0..700; below the table's last depth T is continued linearly, and flagged.
@@ -67,7 +70,8 @@ def locate_events(
         Locations.
 
     Raises:
-        ValueError: shapes that differ; values outside their ranges, with event and station; bounds that the table does not allow.
+        ValueError: shapes that differ; values outside their ranges, with event and station; bounds that the table does
+            not allow.
 
     Source: Geiger (1912); Ak135, Kennett, Engdahl & Buland (1995).
     """
@@ -90,14 +94,17 @@ def locate_events(
 def _bounds(depth_bounds, fixed, default, table: PTable) -> tuple[float, float]:
     low, high = (float(value) for value in depth_bounds)
     if not DEPTH_BOUNDS[0] <= low < high <= DEPTH_BOUNDS[1]:
-        raise ValueError(f"depth_bounds must be two depths in {DEPTH_BOUNDS[0]:g}..{DEPTH_BOUNDS[1]:g} km in order, got {depth_bounds}")
+        raise ValueError(
+            f"depth_bounds must be two depths in {DEPTH_BOUNDS[0]:g}..{DEPTH_BOUNDS[1]:g} km in order, got"
+            f" {depth_bounds}"
+        )
     for name, value in (("fixed_depth_km", fixed), ("default_depth_km", default)):
         if value is not None and not low <= value <= high:
             raise ValueError(f"{name} = {value} lies outside depth_bounds = {depth_bounds}")
     depths, dist = table.depths_km, table.dist_deg
     if depths[0] > low or depths[-1] < min(high, 690.0) or dist[0] > 0 or dist[-1] < 180:
         raise ValueError(
-            f"depths {low:g}..{high:g} km need a table of these depths (the last 10 km may lack) and 0..180 degrees; this one has "
-            f"{depths[0]:g}..{depths[-1]:g} km and {dist[0]:g}..{dist[-1]:g} degrees"
+            f"depths {low:g}..{high:g} km need a table of these depths (the last 10 km may lack) and 0..180 degrees;"
+            f" this one has {depths[0]:g}..{depths[-1]:g} km and {dist[0]:g}..{dist[-1]:g} degrees"
         )
     return low, high

@@ -11,7 +11,16 @@ from implicit_models.seismology.event_data import EventData
 from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, normal_equations
 from implicit_models.seismology.geiger_starts import DEPTHS, POINTS, RINGS, locate_many
 from implicit_models.seismology.geodesy import geographic_latitude
-from implicit_models.seismology.locations import ABSENT, BEYOND, CLOSE_CHI2, OUTLIER, UNRESOLVED_KM, USED, VAGUE_DEPTH_KM, Locations
+from implicit_models.seismology.locations import (
+    ABSENT,
+    BEYOND,
+    CLOSE_CHI2,
+    OUTLIER,
+    UNRESOLVED_KM,
+    USED,
+    VAGUE_DEPTH_KM,
+    Locations,
+)
 from implicit_models.seismology.outliers import CUT, LEAST_PICKS, robust_locate
 from implicit_models.seismology.table import PTable
 from implicit_models.seismology.table_kernels import beyond_p
@@ -26,12 +35,23 @@ class Fit:
     """State of one call: solutions, and which picks are used."""
 
     def __init__(
-        self, data: EventData, table: PTable, low: float, high: float, fixed, default, starts: int, model_error_s: float, model_range_deg: float
+        self,
+        data: EventData,
+        table: PTable,
+        low: float,
+        high: float,
+        fixed,
+        default,
+        starts: int,
+        model_error_s: float,
+        model_range_deg: float,
     ) -> None:
         self.data, self.table, self.starts = data, table, starts
         self.model = model_error_s**2, model_range_deg * DEGREE
         self.low, self.high = low, high
-        self.depths = np.unique(np.clip(DEPTHS, low, high))  # a start outside the bounds may fit better than all within, and stay
+        self.depths = np.unique(
+            np.clip(DEPTHS, low, high)
+        )  # a start outside the bounds may fit better than all within, and stay
         self.fixed, self.default = fixed, default
         n, picks = data.n_events, data.time.size
         self.event = np.repeat(np.arange(n), np.diff(data.begin))
@@ -55,7 +75,9 @@ class Fit:
         self.n_data[events] = (times + angles)[events]
         self.located[events] = ((times + angles >= 3) & ((times >= 3) | (angles >= 2)))[events]
         few = times + angles < 4
-        depth = np.where(few, self.default, math.nan) if self.fixed is None else np.full(data.n_events, float(self.fixed))
+        depth = (
+            np.where(few, self.default, math.nan) if self.fixed is None else np.full(data.n_events, float(self.fixed))
+        )
         free = np.isnan(depth)
         self.lowest[events] = np.where(free, self.low, depth)[events]
         self.highest[events] = np.where(free, self.high, depth)[events]
@@ -68,17 +90,48 @@ class Fit:
         baz_weight = np.where(used & self.baz_used, data.baz_weight, 0.0)[chosen]
         out, other = np.empty((go.size, 7)), np.empty((go.size, 6))
         arrays = (data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight)
-        locate_many(begin, *arrays, self.table.arrays, RINGS, POINTS, self.depths, self.starts,
-                    self.lowest[go], self.highest[go], STEPS, out, other)  # fmt: skip
+        locate_many(
+            begin,
+            *arrays,
+            self.table.arrays,
+            RINGS,
+            POINTS,
+            self.depths,
+            self.starts,
+            self.lowest[go],
+            self.highest[go],
+            STEPS,
+            out,
+            other,
+        )
         self.out[go], self.other[go] = out, other
         information, scatter = np.empty((go.size, 4, 4)), np.empty((go.size, 4, 4))
         gap, p_end = np.empty(go.size), np.empty(go.size)
         residual, dist, azimuth = (np.empty(chosen.size) for _ in range(3))
         beyond = np.empty(chosen.size, bool)
-        _describe(begin, *arrays, self.table.arrays, self.table.p_end_deg, *self.model, out, information,
-                  scatter, gap, p_end, residual, dist, azimuth, beyond)  # fmt: skip
+        _describe(
+            begin,
+            *arrays,
+            self.table.arrays,
+            self.table.p_end_deg,
+            *self.model,
+            out,
+            information,
+            scatter,
+            gap,
+            p_end,
+            residual,
+            dist,
+            azimuth,
+            beyond,
+        )
         self.information[go], self.scatter[go], self.gap[go], self.p_end[go] = information, scatter, gap, p_end
-        self.residual[chosen], self.dist[chosen], self.azimuth[chosen], self.beyond[chosen] = residual, dist, azimuth, beyond
+        self.residual[chosen], self.dist[chosen], self.azimuth[chosen], self.beyond[chosen] = (
+            residual,
+            dist,
+            azimuth,
+            beyond,
+        )
         place, u = data.place[chosen], np.repeat(out[:, :3], np.diff(begin), axis=0)
         self.baz_size[chosen] = np.abs(_baz_residuals(u, place, data.baz[chosen])) * np.sqrt(data.baz_weight[chosen])
 
@@ -113,7 +166,9 @@ class Fit:
             refused = self.beyond & (current & ~suspect)[self.event] & (self.state != BEYOND)
             left = np.bincount(self.event[(self.state == USED) & ~refused], minlength=n)
             self.state[refused & (left >= 3)[self.event]] = BEYOND
-            events = np.union1d(self.event[(self.state != before) | (self.baz_used != angles_before)], np.flatnonzero(suspect))
+            events = np.union1d(
+                self.event[(self.state != before) | (self.baz_used != angles_before)], np.flatnonzero(suspect)
+            )
             self.solve(events)
 
     def _set_aside(self, k: int, settled: bool) -> None:
@@ -126,9 +181,20 @@ class Fit:
         else:
             size = np.empty(state.size)
             depths = self.depths if self.lowest[k] < self.highest[k] else self.lowest[k : k + 1]
-            robust_locate(data.place[rows], data.time[rows], np.where(allowed, data.weight[rows], 0.0), data.baz[rows],
-                          np.zeros(state.size), self.table.arrays, RINGS, POINTS, depths,
-                          self.lowest[k], self.highest[k], size)  # fmt: skip
+            robust_locate(
+                data.place[rows],
+                data.time[rows],
+                np.where(allowed, data.weight[rows], 0.0),
+                data.baz[rows],
+                np.zeros(state.size),
+                self.table.arrays,
+                RINGS,
+                POINTS,
+                depths,
+                self.lowest[k],
+                self.highest[k],
+                size,
+            )
             size = np.abs(size)
         fits = allowed & (size <= CUT)
         if fits.sum() >= LEAST_PICKS - 1:  # otherwise nothing tells which picks are right
@@ -156,10 +222,12 @@ class Fit:
         squares = np.bincount(self.event[used], self.residual[used] ** 2, n)
         rms = np.sqrt(squares / np.maximum(np.bincount(self.event[used], minlength=n), 1))
         rms[~self.located] = np.nan
-        C = covariances(self.information, self.scatter, out[:, 5], dof, prior_dof, np.where(fixed, 0.0, self.high - self.low))
+        C = covariances(
+            self.information, self.scatter, out[:, 5], dof, prior_dof, np.where(fixed, 0.0, self.high - self.low)
+        )
         C[~self.located] = np.nan
         depth, misfit = out[:, 3], out[:, 5]
-        some = lambda code: np.bincount(self.event[self.state == code], minlength=n) > 0  # noqa: E731
+        some = lambda code: np.bincount(self.event[self.state == code], minlength=n) > 0
         close = self.other[:, 5] - misfit < CLOSE_CHI2
         with np.errstate(invalid="ignore"):
             major = np.sqrt(np.maximum(C[:, 0, 0] + C[:, 1, 1], 0)) * math.sqrt(CLOSE_CHI2)
@@ -172,7 +240,8 @@ class Fit:
                 "gap": self.gap > 180,
                 "outliers": some(OUTLIER),
                 "beyond_p": some(BEYOND),
-                "back_azimuths": np.bincount(self.event[used & (data.baz_weight > 0) & ~self.baz_used], minlength=n) > 0,
+                "back_azimuths": np.bincount(self.event[used & (data.baz_weight > 0) & ~self.baz_used], minlength=n)
+                > 0,
                 "diffracted": np.bincount(self.event[used & self.beyond], minlength=n) > 0,
                 "poor_fit": (dof > 0) & (misfit > chi2.ppf(0.999, np.maximum(dof, 1))),
                 "ambiguous": close,
@@ -188,10 +257,25 @@ class Fit:
         other = np.c_[other_lat, other_lon, self.other[:, 3], self.other[:, 4] + data.reference, self.other[:, 5]]
         other[~np.isfinite(self.other[:, 5])] = np.nan
         return Locations(
-            lat=lat, lon=lon, depth_km=depth, origin_time=out[:, 4] + data.reference, covariance=C, chi2=misfit, dof=dof, rms_s=rms,
-            azimuthal_gap=self.gap, status=status, baz_used=angles, residual_s=table[0], dist_deg=table[1], azimuth=table[2], p_end_deg=self.p_end,
-            flags=flags, other=other, prior_dof=prior_dof,
-        )  # fmt: skip
+            lat=lat,
+            lon=lon,
+            depth_km=depth,
+            origin_time=out[:, 4] + data.reference,
+            covariance=C,
+            chi2=misfit,
+            dof=dof,
+            rms_s=rms,
+            azimuthal_gap=self.gap,
+            status=status,
+            baz_used=angles,
+            residual_s=table[0],
+            dist_deg=table[1],
+            azimuth=table[2],
+            p_end_deg=self.p_end,
+            flags=flags,
+            other=other,
+            prior_dof=prior_dof,
+        )
 
 
 def _picks_of(begin: np.ndarray, events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -221,11 +305,28 @@ def _baz_residuals(u: np.ndarray, s: np.ndarray, baz: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _describe(
-    begin, place, time, weight, baz, baz_weight, tables, p_end_deg, model_variance, model_range, out, information,
-    scatter, gap, p_end, residual, dist, azimuth, beyond
+    begin,
+    place,
+    time,
+    weight,
+    baz,
+    baz_weight,
+    tables,
+    p_end_deg,
+    model_variance,
+    model_range,
+    out,
+    information,
+    scatter,
+    gap,
+    p_end,
+    residual,
+    dist,
+    azimuth,
+    beyond,
 ):
-    """Information J'W J and scatter J'W S W J (N, 4, 4) in km and s, azimuthal gaps, and per pick residual (s), distance and azimuth
-    (degrees), and whether it is in the shadow.
+    """Information J'W J and scatter J'W S W J (N, 4, 4) in km and s, azimuthal gaps, and per pick residual (s),
+    distance and azimuth (degrees), and whether it is in the shadow.
     """
     north, east, H, g = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3)
     deepest = p_end_deg.size - 1
@@ -235,7 +336,9 @@ def _describe(
         J, r = np.empty((b - a, 3)), np.empty(b - a)
         none = np.zeros(b - a)
         # Back-azimuths enter the epicentre's block; for the times the origin time is kept as an unknown.
-        normal_equations(u, z, place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, north, east, H, g, J, r)
+        normal_equations(
+            u, z, place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, north, east, H, g, J, r
+        )
         angles = H.copy()
         normal_equations(u, z, place[a:b], time[a:b], weight[a:b], baz[a:b], none, tables, north, east, H, g, J, r)
         rows = np.ones((b - a, 4))
@@ -264,7 +367,9 @@ def _describe(
             s = place[a + i]
             residual[a + i] = r[i] - t0
             dist[a + i] = angle_between(u, s) / DEGREE
-            turn = math.atan2(s[0] * east[0] + s[1] * east[1] + s[2] * east[2], s[0] * north[0] + s[1] * north[1] + s[2] * north[2])
+            turn = math.atan2(
+                s[0] * east[0] + s[1] * east[1] + s[2] * east[2], s[0] * north[0] + s[1] * north[1] + s[2] * north[2]
+            )
             azimuth[a + i] = (turn / DEGREE) % 360.0
             beyond[a + i] = beyond_p(tables, z, dist[a + i])
             if weight[a + i] > 0:

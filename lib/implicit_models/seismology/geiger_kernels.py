@@ -1,16 +1,17 @@
 """Levenberg-Marquardt on one event: epicentre on the sphere, depth in its bounds, origin time eliminated.
 
-With u the unit vector of the epicentre, s_i a station's, Delta_i their angle, the time residuals are r_i = t_i - t0 - T(z, Delta_i) and
+With u the unit vector of the epicentre, s_i a station's, Delta_i their angle, the time residuals are r_i = t_i - t0 -
+T(z, Delta_i) and
 
     dDelta_i / dn = -(s_i . n) / sin Delta_i        along a unit tangent n at u.
 
-The best t0 for given (u, z) is the weighted mean of t_i - T_i; subtracting weighted means from the rows of the Jacobian gives the
-normal equations in (north, east, depth) alone, whose solution is that of the four unknowns. A step moves u along a great circle, so
-poles and the antimeridian are points like others. Back-azimuths beta_i = atan2(u . e_i, u . n_i), with the station's own east and
-north, are further data.
+The best t0 for given (u, z) is the weighted mean of t_i - T_i; subtracting weighted means from the rows of the Jacobian
+gives the normal equations in (north, east, depth) alone, whose solution is that of the four unknowns. A step moves u
+along a great circle, so poles and the antimeridian are points like others. Back-azimuths beta_i = atan2(u . e_i, u .
+n_i), with the station's own east and north, are further data.
 
-Arrays of an event: place (S, 3) unit vectors; time (S,) s; weight (S,) 1/s^2, 0 for a pick that is left out; baz (S,) radians;
-baz_weight (S,) 1/radian^2, 0 where there is none.
+Arrays of an event: place (S, 3) unit vectors; time (S,) s; weight (S,) 1/s^2, 0 for a pick that is left out; baz (S,)
+radians; baz_weight (S,) 1/radian^2, 0 where there is none.
 
 Source: Geiger (1912); separable least squares, Golub & Pereyra (1973).
 """
@@ -96,7 +97,8 @@ def baz_residual(u, s, baz):
 
 @njit(nogil=True, cache=True)
 def jacobian(u, z, place, time, tables, north, east, J, r):
-    """T's derivatives J (S, 3) by north and east (s/radian) and depth (s/km); r (S,) = time - T; fills the frame at u."""
+    """T's derivatives J (S, 3) by north and east (s/radian) and depth (s/km); r (S,) = time - T; fills the frame at
+    u."""
     frame(u, north, east)
     for i in range(time.size):
         s = place[i]

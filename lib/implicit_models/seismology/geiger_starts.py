@@ -1,7 +1,7 @@
 """Starts of the iteration: a polar grid around the earliest pick, the best of it by chi-square, and descents from each.
 
-The epicentre is nearest to the station that picked first, or about as near as that, so rings around it, close when near and wide when far,
-hold a start in the right basin without a grid over the globe.
+The epicentre is nearest to the station that picked first, or about as near as that, so rings around it, close when near
+and wide when far, hold a start in the right basin without a grid over the globe.
 """
 
 from __future__ import annotations
@@ -11,21 +11,32 @@ import math
 import numpy as np
 from numba import njit
 
-from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, baz_residual, descend, frame, move, travel_time
+from implicit_models.seismology.geiger_kernels import (
+    DEGREE,
+    angle_between,
+    baz_residual,
+    descend,
+    frame,
+    move,
+    travel_time,
+)
 from implicit_models.seismology.table_kernels import beyond_p
 
 # Degrees from the earliest station, and points on each ring.
 RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
 POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
 DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
-SHADOW_PRICE = 12.25  # in chi-square, of a pick that a location puts beyond the direct P: 3.5 standard deviations, an outlier's
+SHADOW_PRICE = (
+    12.25  # in chi-square, of a pick that a location puts beyond the direct P: 3.5 standard deviations, an outlier's
+)
 ROUGH, FINE = 1e-2, 1e-9  # decrease of chi-square that ends a descent: of each start, of the best of them
 CHORDS = 2049  # points of a row of `chord_times`
 
 
 @njit(nogil=True, cache=True)
 def chord_times(tables, depth, row):
-    """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the table."""
+    """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the
+    table."""
     for k in range(row.size):
         half = min(k / (row.size - 1), 1.0)
         row[k] = travel_time(tables, depth, 2 * math.asin(half))[0]
@@ -35,8 +46,8 @@ def chord_times(tables, depth, row):
 def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, rings, points, robust, position, cost):
     """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
 
-    rows (Z, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the rings towards a
-    measured direction, NaN for none.
+    rows (Z, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the
+    rings towards a measured direction, NaN for none.
     """
     n, n_depths, last = time.size, rows.shape[0], rows.shape[1] - 1
     north, east, r = np.empty(3), np.empty(3), np.empty(n)
@@ -92,7 +103,8 @@ def square_chord(u, s):
 
 @njit(nogil=True, cache=True)
 def choose_starts(centre, position, cost, depths, spacing, chosen):
-    """Fill chosen (K, 2) with the best grid points, each away from the others; returns their number. cost is overwritten."""
+    """Fill chosen (K, 2) with the best grid points, each away from the others; returns their number. cost is
+    overwritten."""
     count = 0
     while count < chosen.shape[0]:
         best = np.argmin(cost)
@@ -113,11 +125,29 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
 
 
 @njit(nogil=True, cache=True)
-def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
+def locate_one(
+    place,
+    time,
+    weight,
+    baz,
+    baz_weight,
+    tables,
+    rows,
+    rings,
+    points,
+    depths,
+    starts,
+    lowest,
+    highest,
+    steps,
+    out,
+    other,
+):
     """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
 
-    other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none. A place that
-    has picks beyond the direct P is preferred only if it fits as much better as leaving these out would cost.
+    other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
+    A place that has picks beyond the direct P is preferred only if it fits as much better as leaving these out would
+    cost.
     """
     first = -1
     for i in range(time.size):
@@ -137,7 +167,18 @@ def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points
     for k in range(count):
         found[k, :3] = position[chosen[k, 0]]
         z, chi2, t0, done = descend(
-            found[k, :3], depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, ROUGH
+            found[k, :3],
+            depths[chosen[k, 1]],
+            place,
+            time,
+            weight,
+            baz,
+            baz_weight,
+            tables,
+            lowest,
+            highest,
+            steps,
+            ROUGH,
         )
         found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
         price[k] = chi2
@@ -163,7 +204,24 @@ def locate_one(place, time, weight, baz, baz_weight, tables, rows, rings, points
 
 
 @njit(nogil=True, cache=True)
-def locate_many(begin, place, time, weight, baz, baz_weight, tables, rings, points, depths, starts, lowest, highest, steps, out, other):
+def locate_many(
+    begin,
+    place,
+    time,
+    weight,
+    baz,
+    baz_weight,
+    tables,
+    rings,
+    points,
+    depths,
+    starts,
+    lowest,
+    highest,
+    steps,
+    out,
+    other,
+):
     """`locate_one` of every event e, picks begin[e]:begin[e+1]; lowest and highest (N,) are its bounds of depth.
 
     An event whose bounds coincide has its depth fixed, and starts there.
@@ -180,5 +238,21 @@ def locate_many(begin, place, time, weight, baz, baz_weight, tables, rings, poin
             if lowest[e] != own_depth:
                 own_depth = lowest[e]
                 chord_times(tables, own_depth, own_row[0])
-        locate_one(place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, times, rings, points, at, starts,
-                   lowest[e], highest[e], steps, out[e], other[e])  # fmt: skip
+        locate_one(
+            place[a:b],
+            time[a:b],
+            weight[a:b],
+            baz[a:b],
+            baz_weight[a:b],
+            tables,
+            times,
+            rings,
+            points,
+            at,
+            starts,
+            lowest[e],
+            highest[e],
+            steps,
+            out[e],
+            other[e],
+        )

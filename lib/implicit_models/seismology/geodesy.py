@@ -5,9 +5,9 @@ from north) runs through
 
     r(d) = cos d r + sin d (cos a n + sin a e).
 
-Both directions are computed from such components by atan2 only: neither arccos nor arcsin, whose derivatives are infinite
-at their ends, so that tiny distances, antipodes and poles keep their digits. All angles are in degrees; the scalar kernels
-are for other kernels, the other functions take arrays that broadcast.
+Both directions are computed from such components by atan2 only: neither arccos nor arcsin, whose derivatives are
+infinite at their ends, so that tiny distances, antipodes and poles keep their digits. All angles are in degrees; the
+scalar kernels are for other kernels, the other functions take arrays that broadcast.
 
 At a pole the azimuth is that of the given longitude's meridian: from latitude 90 and longitude 0, azimuth 180 runs down
 the meridian of longitude 0. Coincident points have azimuth 0.
@@ -52,7 +52,8 @@ def _direction(east, north):
 
 @njit(nogil=True, cache=True)
 def _reach(sa, ca, dist, azimuth):
-    """Opposite and adjacent sides of the three angles, latitude, longitude gained, back-azimuth; sa, ca of the latitude."""
+    """Opposite and adjacent sides of the three angles, latitude, longitude gained, back-azimuth; sa, ca of the
+    latitude."""
     d, z = dist * _DEGREE, azimuth * _DEGREE
     sd, cd, sz, cz = math.sin(d), math.cos(d), math.sin(z), math.cos(z)
     # Axes: through the meridian of the start, 90 degrees east of it, the pole.
@@ -73,7 +74,11 @@ def _reach(sa, ca, dist, azimuth):
 def destination_of(lat, lon, dist, azimuth):
     """(latitude, longitude, back-azimuth) of one point reached; all in degrees."""
     up, across, y, x, east, north = _reach(math.sin(lat * _DEGREE), math.cos(lat * _DEGREE), dist, azimuth)
-    return math.atan2(up, across) / _DEGREE, wrapped(lon + math.atan2(y, x) / _DEGREE), _compass(math.atan2(east, north))
+    return (
+        math.atan2(up, across) / _DEGREE,
+        wrapped(lon + math.atan2(y, x) / _DEGREE),
+        _compass(math.atan2(east, north)),
+    )
 
 
 @njit(nogil=True, cache=True)
@@ -129,10 +134,10 @@ def _distances(lat1, lon1, lat2, lon2, out):
 
 
 def destination(
-    lat: Float[np.ndarray, "..."],
-    lon: Float[np.ndarray, "..."],
-    dist_deg: Float[np.ndarray, "..."],
-    azimuth: Float[np.ndarray, "..."],
+    lat: Float[np.ndarray, ...],
+    lon: Float[np.ndarray, ...],
+    dist_deg: Float[np.ndarray, ...],
+    azimuth: Float[np.ndarray, ...],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The point at a distance along an azimuth, and the direction back.
 
@@ -152,10 +157,10 @@ def destination(
 
 
 def distance_azimuths(
-    lat1: Float[np.ndarray, "..."],
-    lon1: Float[np.ndarray, "..."],
-    lat2: Float[np.ndarray, "..."],
-    lon2: Float[np.ndarray, "..."],
+    lat1: Float[np.ndarray, ...],
+    lon1: Float[np.ndarray, ...],
+    lat2: Float[np.ndarray, ...],
+    lon2: Float[np.ndarray, ...],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Great-circle distance between two points, and the azimuths at both ends.
 
@@ -163,7 +168,8 @@ def distance_azimuths(
         lat1, lon1, lat2, lon2: degrees; longitudes in any turn.
 
     Returns:
-        Distance in degrees of arc, azimuth at 1 towards 2, azimuth at 2 towards 1, both in [0, 360). Scalars for scalars.
+        Distance in degrees of arc, azimuth at 1 towards 2, azimuth at 2 towards 1, both in [0, 360). Scalars for
+        scalars.
 
     Raises:
         ValueError: a latitude beyond a pole, with its index.
@@ -189,7 +195,7 @@ def _check_latitude(lat: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"a latitude lies in [-90, 90] degrees, got {lat[beyond[0]]}{where}")
 
 
-def geocentric_latitude(lat: Float[np.ndarray, "..."]) -> np.ndarray:
+def geocentric_latitude(lat: Float[np.ndarray, ...]) -> np.ndarray:
     """Angle at the Earth's centre: tan(geocentric) = (1 - f)^2 tan(geographic), f of WGS84; degrees.
 
     Raises:
@@ -198,7 +204,7 @@ def geocentric_latitude(lat: Float[np.ndarray, "..."]) -> np.ndarray:
     return _scaled_tangent(lat, _SQUASH)
 
 
-def geographic_latitude(lat: Float[np.ndarray, "..."]) -> np.ndarray:
+def geographic_latitude(lat: Float[np.ndarray, ...]) -> np.ndarray:
     """Inverse of `geocentric_latitude`: the latitude of maps; degrees.
 
     Raises:

@@ -1,9 +1,10 @@
 """Locate earthquakes from a file of picks, by Geiger's method or by a learned locator.
 
-    python -m implicit_models.seismology.locate picks.csv [--stations FILE] [--method geiger|implicit|eikonet] [--model FILE] [--map out.png]
+    python -m implicit_models.seismology.locate picks.csv [--stations FILE] [--method geiger|implicit|eikonet] [--model
+    FILE] [--map out.png]
 
-Prints location, origin time, confidence ellipse and residuals of every event. `picks` has the formats and columns. Exit status 1: no
-event could be located; 2: the picks cannot be read as they are.
+Prints location, origin time, confidence ellipse and residuals of every event. `picks` has the formats and columns. Exit
+status 1: no event could be located; 2: the picks cannot be read as they are.
 """
 
 from __future__ import annotations
@@ -62,23 +63,25 @@ def locate(
     """Locate every event of a table of picks.
 
     Args:
-        picks: from `read_picks`, or a DataFrame with its columns; rows whose `flag` is not empty are reported, not used.
+        picks: from `read_picks`, or a DataFrame with its columns; rows whose `flag` is not empty are reported, not
+            used.
         method: "geiger", or a `LearnedLocator`.
         table: travel times from `build_p_table`; None: the default Ak135 table.
-        sigma_s, sigma_baz: standard deviations (s, degrees) where a pick states none; this and what follows is for "geiger" alone.
+        sigma_s, sigma_baz: standard deviations (s, degrees) where a pick states none; this and what follows is for
+            "geiger" alone.
         model_error_s, model_range_deg, prior_dof: of `geiger.locate_events`; the defaults are for the real Earth.
         outliers: whether picks that do not fit are set aside (events of six or more picks).
         fixed_depth_km: a depth for all events; a learned locator refuses it.
         confidence: of the ellipse.
 
     Returns:
-        A Location an event, in the order in which they first appear; one that a learned locator cannot place beside others that it
-        can is NaN, and its notes say why. Arrays go to `geiger.locate_events`.
+        A Location an event, in the order in which they first appear; one that a learned locator cannot place beside
+        others that it can is NaN, and its notes say why. Arrays go to `geiger.locate_events`.
 
     Raises:
         TypeError: picks is not a DataFrame; method is none.
-        ValueError: missing columns; a value that its column cannot have, with event and row; an unknown method; a learned locator
-            that can place none of the events.
+        ValueError: missing columns; a value that its column cannot have, with event and row; an unknown method; a
+            learned locator that can place none of the events.
     """
     _check(picks)
     for name, value in (("sigma_s", sigma_s), ("sigma_baz", sigma_baz)):
@@ -89,7 +92,10 @@ def locate(
         if not hasattr(method, "locate_picks"):
             raise TypeError(f"method must be 'geiger' or a LearnedLocator, got {type(method).__name__}")
         if fixed_depth_km is not None:
-            raise ValueError(f"a learned locator finds the depth itself: fixed_depth_km = {fixed_depth_km} is for the method 'geiger'")
+            raise ValueError(
+                f"a learned locator finds the depth itself: fixed_depth_km = {fixed_depth_km} is for the method"
+                " 'geiger'"
+            )
         return _by_network([picks[picks["event"] == event] for event in events], method, table)
     if method != "geiger":
         raise ValueError(f"method must be 'geiger' or a LearnedLocator (LearnedLocator.load(FILE)), got {method!r}")
@@ -97,10 +103,20 @@ def locate(
     usable = [group[group["flag"] == ""] for group in groups]
     arrays = {name: _padded(usable, name) for name in ("lat", "lon", "p_time", "elev_m", "sigma_s", "baz", "sigma_baz")}
     found = locate_events(
-        arrays["lat"], arrays["lon"], arrays["p_time"], _or(arrays["sigma_s"], sigma_s), elev_m=_or(arrays["elev_m"], 0.0),
-        baz=arrays["baz"], sigma_baz=_or(arrays["sigma_baz"], sigma_baz), table=table, model_error_s=model_error_s,
-        model_range_deg=model_range_deg, prior_dof=prior_dof, outliers=outliers, fixed_depth_km=fixed_depth_km,
-    )  # fmt: skip
+        arrays["lat"],
+        arrays["lon"],
+        arrays["p_time"],
+        _or(arrays["sigma_s"], sigma_s),
+        elev_m=_or(arrays["elev_m"], 0.0),
+        baz=arrays["baz"],
+        sigma_baz=_or(arrays["sigma_baz"], sigma_baz),
+        table=table,
+        model_error_s=model_error_s,
+        model_range_deg=model_range_deg,
+        prior_dof=prior_dof,
+        outliers=outliers,
+        fixed_depth_km=fixed_depth_km,
+    )
     return [_location(found, k, event, groups[k], confidence, sigma_s) for k, event in enumerate(events)]
 
 
@@ -121,7 +137,9 @@ def _by_network(groups: list, locator: LearnedLocator, table: PTable | None) -> 
 
 def _check(picks) -> None:
     if not hasattr(picks, "columns"):
-        raise TypeError(f"picks must be a DataFrame from read_picks, got {type(picks).__name__}; arrays go to geiger.locate_events")
+        raise TypeError(
+            f"picks must be a DataFrame from read_picks, got {type(picks).__name__}; arrays go to geiger.locate_events"
+        )
     missing = [name for name in COLUMNS if name not in picks.columns]
     if missing:
         raise ValueError(f"picks has no column {', '.join(missing)}: it needs {', '.join(COLUMNS)}")
@@ -129,7 +147,9 @@ def _check(picks) -> None:
         raise ValueError("picks has no rows")
     for name in ("event", "flag"):
         if picks[name].isna().any():
-            raise ValueError(f"picks, row {picks['row'][picks[name].isna()].iloc[0]}: {name} is missing" + NO_FLAG * (name == "flag"))
+            raise ValueError(
+                f"picks, row {picks['row'][picks[name].isna()].iloc[0]}: {name} is missing" + NO_FLAG * (name == "flag")
+            )
     usable = picks[picks["flag"] == ""]
     for name, (right, what) in DEMANDS.items():
         column = usable[name]
@@ -139,7 +159,10 @@ def _check(picks) -> None:
         wrong = np.flatnonzero(~right(values))
         if wrong.size:
             row = usable.iloc[wrong[0]]
-            raise ValueError(f"picks, row {row['row']} (event {row['event']}, station {row['station']}): {name} = {values[wrong[0]]:g} is not {what}")
+            raise ValueError(
+                f"picks, row {row['row']} (event {row['event']}, station {row['station']}): {name} ="
+                f" {values[wrong[0]]:g} is not {what}"
+            )
 
 
 def _padded(groups, name: str) -> np.ndarray:
@@ -158,11 +181,26 @@ def _location(found: Locations, k: int, event: str, group, confidence: float, si
 
     rows, place = [], 0
     for p in group.itertuples():
-        row = {"station": p.station, "phase": p.phase, "row": p.row, "lat": p.lat, "lon": p.lon, "dist_deg": math.nan, "azimuth": math.nan,
-               "residual_s": math.nan, "sigma_s": sigma_s if math.isnan(p.sigma_s) else p.sigma_s, "used": False, "reason": p.flag}  # fmt: skip
+        row = {
+            "station": p.station,
+            "phase": p.phase,
+            "row": p.row,
+            "lat": p.lat,
+            "lon": p.lon,
+            "dist_deg": math.nan,
+            "azimuth": math.nan,
+            "residual_s": math.nan,
+            "sigma_s": sigma_s if math.isnan(p.sigma_s) else p.sigma_s,
+            "used": False,
+            "reason": p.flag,
+        }
         if not p.flag:
             status = found.status[k, place]
-            row |= {"dist_deg": found.dist_deg[k, place], "azimuth": found.azimuth[k, place], "residual_s": found.residual_s[k, place]}
+            row |= {
+                "dist_deg": found.dist_deg[k, place],
+                "azimuth": found.azimuth[k, place],
+                "residual_s": found.residual_s[k, place],
+            }
             row["used"] = bool(status == USED) and not found.flags["too_few"][k]
             if status == OUTLIER:
                 row["reason"] = f"outlier: {row['residual_s']:+.1f} s is no first P of this event"
@@ -176,21 +214,40 @@ def _location(found: Locations, k: int, event: str, group, confidence: float, si
     if np.isfinite(found.other[k, 4]):
         other = (*map(float, found.other[k, :3]), float(found.other[k, 4] - found.chi2[k]))
     return Location(
-        event=event, lat=float(found.lat[k]), lon=float(found.lon[k]), depth_km=float(found.depth_km[k]),
-        origin_time=float(found.origin_time[k]), covariance=found.covariance[k], ellipse=found.ellipse(k, confidence),
-        rms_s=float(found.rms_s[k]), chi2=float(found.chi2[k]), dof=int(found.dof[k]), azimuthal_gap=float(found.azimuthal_gap[k]),
-        residuals=DataFrame(rows), flags=found.flags_of(k), other=other,
-    )  # fmt: skip
+        event=event,
+        lat=float(found.lat[k]),
+        lon=float(found.lon[k]),
+        depth_km=float(found.depth_km[k]),
+        origin_time=float(found.origin_time[k]),
+        covariance=found.covariance[k],
+        ellipse=found.ellipse(k, confidence),
+        rms_s=float(found.rms_s[k]),
+        chi2=float(found.chi2[k]),
+        dof=int(found.dof[k]),
+        azimuthal_gap=float(found.azimuthal_gap[k]),
+        residuals=DataFrame(rows),
+        flags=found.flags_of(k),
+        other=other,
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m implicit_models.seismology.locate", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m implicit_models.seismology.locate", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("picks", type=Path, help="CSV, QuakeML, ISF or PDE file")
-    parser.add_argument("--stations", type=Path, metavar="FILE", help="station list (sta, lat, lon, elev_m) or StationXML")
+    parser.add_argument(
+        "--stations", type=Path, metavar="FILE", help="station list (sta, lat, lon, elev_m) or StationXML"
+    )
     parser.add_argument("--method", choices=METHODS, default="geiger")
     parser.add_argument("--model", type=Path, metavar="FILE", help="weights of a learned locator")
-    parser.add_argument("--map", type=Path, metavar="FILE", help="figure of stations, epicentre and ellipse; of several events the first")
+    parser.add_argument(
+        "--map",
+        type=Path,
+        metavar="FILE",
+        help="figure of stations, epicentre and ellipse; of several events the first",
+    )
     parser.add_argument("--depth", type=float, metavar="KM", help="fix the depth")
     parser.add_argument("--sigma", type=float, metavar="S", help=f"of picks that state none ({SIGMA_S:g} s)")
     parser.add_argument("--model-error", type=float, metavar="S", help=f"of the travel times ({MODEL_ERROR_S:g} s)")

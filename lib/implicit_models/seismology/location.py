@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """A located event; numbers are NaN if it could not be located (flag "too_few", of a learned locator a note that says why).
+    """A located event; numbers are NaN if it could not be located (flag "too_few", of a learned locator a note that
+    says why).
 
     Attributes:
         event: its name.
@@ -28,7 +29,8 @@ class Location:
         ellipse: confidence ellipse of the epicentre.
         rms_s, chi2, dof: of the picks used.
         azimuthal_gap: degrees.
-        residuals: a row a pick: station, phase, row, lat, lon (of the station), dist_deg, azimuth, residual_s, sigma_s, used, reason.
+        residuals: a row a pick: station, phase, row, lat, lon (of the station), dist_deg, azimuth, residual_s, sigma_s,
+            used, reason.
         flags: names; `locations.FLAGS` explains them.
         other: lat, lon, depth_km, and how much larger chi-square is, of a second place that fits; None without one.
         method: "geiger", or the kind of the learned locator.
@@ -74,16 +76,24 @@ class Location:
         lines = [
             f"Event {self.event} ({self.method})",
             f"  origin time  {utc(self.origin_time)}" + _plus_minus(self.time_error_s, "s", ".2f"),
-            f"  epicentre    {abs(self.lat):.4f} {'N' if self.lat >= 0 else 'S'}  {abs(self.lon):.4f} {'E' if self.lon >= 0 else 'W'}",
-            f"  depth        {self.depth_km:.1f} km" + (" (fixed)" if self.depth_error_km == 0 else _plus_minus(self.depth_error_km, "km", ".1f")),
+            (
+                f"  epicentre    {abs(self.lat):.4f} {'N' if self.lat >= 0 else 'S'}  {abs(self.lon):.4f}"
+                f" {'E' if self.lon >= 0 else 'W'}"
+            ),
+            f"  depth        {self.depth_km:.1f} km"
+            + (" (fixed)" if self.depth_error_km == 0 else _plus_minus(self.depth_error_km, "km", ".1f")),
         ]
         if math.isfinite(self.ellipse.semi_major_km):
             lines.append(
-                f"  {100 * self.ellipse.confidence:.0f} % ellipse {self.ellipse.semi_major_km:.1f} x {self.ellipse.semi_minor_km:.1f} km "
-                f"(half axes), long axis at {self.ellipse.azimuth:.0f} degrees from north"
+                f"  {100 * self.ellipse.confidence:.0f} % ellipse {self.ellipse.semi_major_km:.1f} x"
+                f" {self.ellipse.semi_minor_km:.1f} km (half axes), long axis at {self.ellipse.azimuth:.0f} degrees"
+                " from north"
             )
         used = int(self.residuals["used"].sum())
-        lines.append(f"  {used} of {len(self.residuals)} picks used, rms {self.rms_s:.2f} s, azimuthal gap {self.azimuthal_gap:.0f} degrees")
+        lines.append(
+            f"  {used} of {len(self.residuals)} picks used, rms {self.rms_s:.2f} s, azimuthal gap"
+            f" {self.azimuthal_gap:.0f} degrees"
+        )
         return "\n".join([*lines, *self._remarks(), "", *self._picks()])
 
     def _remarks(self) -> list[str]:
@@ -95,9 +105,17 @@ class Location:
 
     def _picks(self) -> list[str]:
         width = max([7, *(len(name) for name in self.residuals["station"])])
-        lines = [f"  {'station':<{width}}  {'phase':<5} {'row':>5}  {'dist deg':>8}  {'azimuth':>7}  {'residual s':>10}  {'sigma s':>7}"]
+        lines = [
+            f"  {'station':<{width}}  {'phase':<5} {'row':>5}  {'dist deg':>8}  {'azimuth':>7}  {'residual s':>10} "
+            f" {'sigma s':>7}"
+        ]
         for p in self.residuals.itertuples():
-            numbers = (_number(p.dist_deg, 8, 2), _number(p.azimuth, 7, 1), _number(p.residual_s, 10, 2), _number(p.sigma_s, 7, 2))
+            numbers = (
+                _number(p.dist_deg, 8, 2),
+                _number(p.azimuth, 7, 1),
+                _number(p.residual_s, 10, 2),
+                _number(p.sigma_s, 7, 2),
+            )
             lines.append(f"  {p.station:<{width}}  {p.phase:<5} {p.row:>5}  {'  '.join(numbers)}  {p.reason}".rstrip())
         return lines
 

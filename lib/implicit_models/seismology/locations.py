@@ -1,4 +1,5 @@
-"""What a location is: epicentre, depth and origin time with covariance, the fate of every pick, and flags that say what to distrust."""
+"""What a location is: epicentre, depth and origin time with covariance, the fate of every pick, and flags that say what
+to distrust."""
 
 from __future__ import annotations
 

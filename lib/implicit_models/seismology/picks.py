@@ -1,6 +1,7 @@
 """Picks of P arrivals as a table, whatever the file: CSV, QuakeML, ISF (IMS1.0) and PDE bulletins.
 
-A pick that cannot be used stays in the table; its column `flag` says why. An error is raised for what makes a row mean something
+A pick that cannot be used stays in the table; its column `flag` says why. An error is raised for what makes a row mean
+something
 else than it says: a local time, a wrong unit, a coordinate that is none.
 """
 
@@ -54,11 +55,12 @@ def read_picks(path: str | Path, *, stations: str | Path | Stations | None = Non
 
     Args:
         path: CSV (see `picks_csv`), QuakeML, ISF/IMS1.0 or PDE (mchedr); all but CSV need obspy. CSV may be gzipped.
-        stations: a list that `read_stations` reads, for stations without coordinates in the file. None: the default list, read
-            only if a station needs it.
+        stations: a list that `read_stations` reads, for stations without coordinates in the file. None: the default
+            list, read only if a station needs it.
 
     Returns:
-        DataFrame with the columns of `COLUMNS` (units in `Pick`), one row a pick, in the file's order. `flag` says why a pick is
+        DataFrame with the columns of `COLUMNS` (units in `Pick`), one row a pick, in the file's order. `flag` says why
+        a pick is
         not used: another phase than a first P, a second P of the same station, a station that the list does not know.
 
     Raises:
@@ -108,7 +110,9 @@ def join_stations(picks: list[Pick], stations: str | Path | Stations | None, pat
         try:
             stations = read_stations(stations)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{path}, row {bare[0].row}: station {bare[0].station!r} has no coordinates, and {error}") from error
+            raise FileNotFoundError(
+                f"{path}, row {bare[0].row}: station {bare[0].station!r} has no coordinates, and {error}"
+            ) from error
     for pick in bare:
         try:
             place = stations.find(pick.station)
@@ -141,7 +145,8 @@ def check_places(picks: list[Pick], path: Path) -> None:
         turn = abs((pick.lon - other.lon + 180) % 360 - 180) * math.cos(math.radians(pick.lat))
         if math.hypot(pick.lat - other.lat, turn) > SAME_PLACE_DEG:
             raise ValueError(
-                f"{where} is at {pick.lat:g}, {pick.lon:g}, but row {other.row} has the same station at {other.lat:g}, {other.lon:g}"
+                f"{where} is at {pick.lat:g}, {pick.lon:g}, but row {other.row} has the same station at {other.lat:g},"
+                f" {other.lon:g}"
             )
 
 

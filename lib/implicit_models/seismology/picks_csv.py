@@ -1,15 +1,17 @@
 """Picks from CSV: a header with known names and units, one pick a line.
 
-    station, p_time            required; p_time is ISO 8601 with a zone (2012-01-01T05:28:48.18Z, ...+09:00), or p_epoch_s takes
+    station, p_time            required; p_time is ISO 8601 with a zone (2012-01-01T05:28:48.18Z, ...+09:00), or
+    p_epoch_s takes
                                its place, seconds since 1970-01-01 UTC
     event                      name of the event; without it all picks belong to one
     lat, lon, elev_m           geographic degrees, metres; left out or empty: from the station list
     phase                      default P
-    sigma_s, baz, sigma_baz    standard deviation of the time in seconds, back-azimuth (at the station towards the source, clockwise
+    sigma_s, baz, sigma_baz    standard deviation of the time in seconds, back-azimuth (at the station towards the
+    source, clockwise
                                from north) and its standard deviation in degrees
 
-Other columns are ignored, unless their name looks like one of these in another unit or spelling: a column Phase that were ignored would
-make every S a P.
+Other columns are ignored, unless their name looks like one of these in another unit or spelling: a column Phase that
+were ignored would make every S a P.
 """
 
 from __future__ import annotations
@@ -22,10 +24,28 @@ from implicit_models.seismology.picks import Pick
 from implicit_models.seismology.stations import coordinate
 
 KNOWN = ("station", "p_time", "p_epoch_s", "event", "lat", "lon", "elev_m", "phase", "sigma_s", "baz", "sigma_baz")
-# A column whose name starts like this, or has "phase" in it, and is not known may mean one that is: it is refused, not ignored.
-SUSPECT = ("lat", "lon", "elev", "alt", "height", "time", "p_time", "p_epoch", "epoch", "date", "sigma", "baz", "back", "azim",
-           "depth_m", "sta", "event")  # fmt: skip
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+# A column whose name starts like this, or has "phase" in it, and is not known may mean one that is: it is refused, not
+# ignored.
+SUSPECT = (
+    "lat",
+    "lon",
+    "elev",
+    "alt",
+    "height",
+    "time",
+    "p_time",
+    "p_epoch",
+    "epoch",
+    "date",
+    "sigma",
+    "baz",
+    "back",
+    "azim",
+    "depth_m",
+    "sta",
+    "event",
+)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 EPOCH_RANGE_S = (-62_135_596_800.0, 253_402_300_800.0)  # of the years 1 to 9999, those of p_time
 
 
@@ -48,13 +68,20 @@ def read_csv(path: Path) -> list[Pick]:
 
 def _check_header(header: list[str], path: Path) -> None:
     check_doubled(header, KNOWN, path)
-    strange = [name for name in header if name not in KNOWN and (name.lower().startswith(SUSPECT) or "phase" in name.lower())]
+    strange = [
+        name for name in header if name not in KNOWN and (name.lower().startswith(SUSPECT) or "phase" in name.lower())
+    ]
     if strange:
-        raise ValueError(f"{path}: column {strange[0]!r} is not known; known are {', '.join(KNOWN)} (degrees, metres, seconds)")
+        raise ValueError(
+            f"{path}: column {strange[0]!r} is not known; known are {', '.join(KNOWN)} (degrees, metres, seconds)"
+        )
     if "station" not in header:
         raise ValueError(f"{path} has no column station; known are {', '.join(KNOWN)}")
     if ("p_time" in header) == ("p_epoch_s" in header):
-        raise ValueError(f"{path} needs one of the columns p_time (ISO 8601 with zone) and p_epoch_s (UTC seconds since 1970), not both")
+        raise ValueError(
+            f"{path} needs one of the columns p_time (ISO 8601 with zone) and p_epoch_s (UTC seconds since 1970), not"
+            " both"
+        )
     if ("lat" in header) != ("lon" in header):
         raise ValueError(f"{path} has one of the columns lat and lon without the other")
 
@@ -90,7 +117,10 @@ def _pick(record: dict[str, str], where: str, row: int) -> Pick:
 def _epoch(text: str, where: str) -> float:
     value = finite(text, "p_epoch_s", where)
     if not EPOCH_RANGE_S[0] <= value < EPOCH_RANGE_S[1]:
-        raise ValueError(f"{where}: p_epoch_s = {text} is in none of the years 1 to 9999: it counts seconds since 1970, not milliseconds")
+        raise ValueError(
+            f"{where}: p_epoch_s = {text} is in none of the years 1 to 9999: it counts seconds since 1970, not"
+            " milliseconds"
+        )
     return value
 
 
@@ -103,7 +133,11 @@ def utc_seconds(text: str, where: str) -> float:
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"{where}: p_time = {text!r} is not an ISO 8601 time such as 2012-01-01T05:28:48.18Z ({error})") from None
+        raise ValueError(
+            f"{where}: p_time = {text!r} is not an ISO 8601 time such as 2012-01-01T05:28:48.18Z ({error})"
+        ) from None
     if moment.tzinfo is None:
-        raise ValueError(f"{where}: p_time = {text!r} has no time zone: end it with Z if it is UTC, or with an offset such as +09:00")
+        raise ValueError(
+            f"{where}: p_time = {text!r} has no time zone: end it with Z if it is UTC, or with an offset such as +09:00"
+        )
     return (moment - EPOCH).total_seconds()

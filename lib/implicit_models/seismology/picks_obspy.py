@@ -1,10 +1,11 @@
 """Picks from the catalogues that obspy reads: QuakeML, ISF (IMS1.0) and PDE (mchedr).
 
-Back-azimuths are taken only where they were measured. A PDE bulletin has none: obspy fills the field with the azimuth at the source
-minus 180 degrees, which follows from the catalogue's own location; and an ISF bulletin prints a computed angle beside measured ones,
-which are those with a residual or the flag that they define the location.
+Back-azimuths are taken only where they were measured. A PDE bulletin has none: obspy fills the field with the azimuth
+at the source minus 180 degrees, which follows from the catalogue's own location; and an ISF bulletin prints a computed
+angle beside measured ones, which are those with a residual or the flag that they define the location.
 
-A phase is what the preferred origin's arrival says; the pick's own is tentative (QuakeML) and stands where there is no arrival.
+A phase is what the preferred origin's arrival says; the pick's own is tentative (QuakeML) and stands where there is no
+arrival.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def read_catalogue(path: Path) -> list[Pick]:
             warnings.simplefilter("ignore")  # notes on fields that no pick has
             catalogue = read_events(glob.escape(str(path)))
     except Exception as error:  # obspy's readers raise whatever their parser does
-        raise ValueError(f"{path} is neither CSV (by its name) nor a catalogue that obspy reads: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{path} is neither CSV (by its name) nor a catalogue that obspy reads: {type(error).__name__}: {error}"
+        ) from error
     measured, picks = not _is_mchedr(str(path)), []
     for name, event in zip(_event_names(catalogue), catalogue, strict=True):
         own = _event_picks(event, name, measured, path)
@@ -78,7 +81,8 @@ def _event_picks(event: Any, name: str, measured: bool, path: Path) -> list[Pick
 
 
 def _event_names(catalogue: Any) -> list[str]:
-    """The last part of every event's identifier where no other event has the same; otherwise all of it, or the event's number."""
+    """The last part of every event's identifier where no other event has the same; otherwise all of it, or the event's
+    number."""
     whole = [str(event.resource_id.id) if event.resource_id else "" for event in catalogue]
     short = [name.rpartition("/")[2] for name in whole]
     alike, names = (Counter(some) for some in (short, whole))

@@ -4,14 +4,14 @@ In a layer v = A r^B, so with slowness u = r/v and c = 1/(1-B) = log(r_t/r_b)/lo
 
     angle  c [arccos(p/u)],    time  c [sqrt(u^2 - p^2)]        from one end to the other,
 
-until it turns where u = p. The layers are those of obspy's model, so that the rays are TauPy's own; but every row of the
-table takes as many of them as it needs, and all branches share the sums over layers.
+until it turns where u = p. The layers are those of obspy's model, so that the rays are TauPy's own; but every row of
+the table takes as many of them as it needs, and all branches share the sums over layers.
 
-A branch is the set of rays that turn between two depths at which T(Delta) folds, jumps of the velocity or kinks of it. The
-source's own branch holds the upgoing rays as well: they meet the downgoing ones at the horizontal ray. Along a branch
-dT/dDelta = p, so T(Delta) is interpolated by cubic Hermite polynomials in Delta, and the first arrival is the minimum over
-branches. The deepest branch ends at the core; diffraction continues it with the slowness of the grazing ray. With the
-source's depth,
+A branch is the set of rays that turn between two depths at which T(Delta) folds, jumps of the velocity or kinks of it.
+The source's own branch holds the upgoing rays as well: they meet the downgoing ones at the horizontal ray. Along a
+branch dT/dDelta = p, so T(Delta) is interpolated by cubic Hermite polynomials in Delta, and the first arrival is the
+minimum over branches. The deepest branch ends at the core; diffraction continues it with the slowness of the grazing
+ray. With the source's depth,
 
     dT/dz = +- sqrt(u^2 - p^2) / r,    + for upgoing rays, u and r at the source.
 """
@@ -35,11 +35,11 @@ class Medium:
 
     Args:
         radius: of the planet, km.
-        layers: (top radius km, slowness u at the top, u at the bottom s/rad, exponent c, branch of rays that turn there), each
-            (L,), from the surface down.
+        layers: (top radius km, slowness u at the top, u at the bottom s/rad, exponent c, branch of rays that turn
+            there), each (L,), from the surface down.
         spans: (B, 2) largest and smallest ray parameter of each branch, s/rad.
-        rays: (ray parameter, branch, angle, time): parameters falling within a branch; angle and time (L + 1, R) from the
-            surface to the top of each layer, one way, to the turning point at most.
+        rays: (ray parameter, branch, angle, time): parameters falling within a branch; angle and time (L + 1, R) from
+            the surface to the top of each layer, one way, to the turning point at most.
         bottom: radius of the core, km.
     """
 
@@ -60,8 +60,8 @@ class Branches:
     """Every branch of one source depth at the nodes of a grid.
 
     Args:
-        T: (B, X) s; where no ray of the branch arrives, along the tangent of its nearest end; infinite for branches above
-            the source.
+        T: (B, X) s; where no ray of the branch arrives, along the tangent of its nearest end; infinite for branches
+            above the source.
         P: (B, X) dT/dDelta, s/rad.
         Z: (B, X) dT/dz, s/km.
         reached: (B, X) whether a ray of the branch arrives; the diffracted wave counts as the deepest branch's.
@@ -101,7 +101,9 @@ def earth(name: str) -> Medium:
     sampled = model.s_mod.p_layers
     kept = sampled[(sampled["top_depth"] < model.cmb_depth) & (sampled["bot_depth"] > sampled["top_depth"])]
     radius = float(model.radius_of_planet)
-    return layered(radius, radius - kept["top_depth"], radius - kept["bot_depth"], kept["top_p"].copy(), kept["bot_p"].copy())
+    return layered(
+        radius, radius - kept["top_depth"], radius - kept["bot_depth"], kept["top_p"].copy(), kept["bot_p"].copy()
+    )
 
 
 def layered(radius: float, top: np.ndarray, bottom: np.ndarray, u_top: np.ndarray, u_bottom: np.ndarray) -> Medium:
@@ -117,7 +119,9 @@ def layered(radius: float, top: np.ndarray, bottom: np.ndarray, u_top: np.ndarra
     """
     rising = np.flatnonzero((u_bottom >= u_top) | np.r_[False, u_top[1:] > u_bottom[:-1] * (1 + 1e-9)])
     if rising.size:
-        raise ValueError(f"the P slowness r/v rises with depth at {radius - top[rising[0]]:g} km; rays do not turn in such a zone")
+        raise ValueError(
+            f"the P slowness r/v rises with depth at {radius - top[rising[0]]:g} km; rays do not turn in such a zone"
+        )
     c = np.log(top / bottom) / np.log(u_top / u_bottom)
     jump = u_top[1:] < u_bottom[:-1] * (1 - 1e-9)
     layers = (np.ascontiguousarray(top), u_top, u_bottom, c, np.zeros(len(c), np.int64))
@@ -134,7 +138,8 @@ def layered(radius: float, top: np.ndarray, bottom: np.ndarray, u_top: np.ndarra
 
 
 def _folds(layers: tuple[np.ndarray, ...]) -> np.ndarray:
-    """(L - 1,) boundaries below which rays from the surface come back: a kink of the velocity folds T(Delta) as a jump does."""
+    """(L - 1,) boundaries below which rays from the surface come back: a kink of the velocity folds T(Delta) as a jump
+    does."""
     levels = layers[1]
     angle, time = np.empty((len(levels) + 1, len(levels))), np.empty((len(levels) + 1, len(levels)))
     _descend(levels, layers, angle, time)
@@ -143,7 +148,8 @@ def _folds(layers: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 def _ray_parameters(levels: np.ndarray) -> np.ndarray:
-    """The slownesses of a branch's layers and points between, falling; closer at the grazing ray, where dDelta/dp is infinite."""
+    """The slownesses of a branch's layers and points between, falling; closer at the grazing ray, where dDelta/dp is
+    infinite."""
     steps = np.arange(SUBDIVISIONS) / SUBDIVISIONS
     between = (levels[:-1, None] + np.diff(levels)[:, None] * steps).ravel()
     grazing = levels[-1] - (levels[-1] - levels[-2]) * np.linspace(0, 1, 16) ** 2

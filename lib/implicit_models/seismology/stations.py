@@ -71,8 +71,8 @@ def read_stations(path: str | Path | None = None) -> Stations:
     """Read a station list.
 
     Args:
-        path: CSV with the columns sta, lat, lon (degrees, geographic) and elev_m (metres), compressed or not, or StationXML
-            (needs obspy). None: isc_station_list.csv.gz in the folder that IMPLICIT_DATA names.
+        path: CSV with the columns sta, lat, lon (degrees, geographic) and elev_m (metres), compressed or not, or
+            StationXML (needs obspy). None: isc_station_list.csv.gz in the folder that IMPLICIT_DATA names.
 
     Raises:
         FileNotFoundError: no such file, or path is None and there is no default; the message says what to give.
@@ -88,7 +88,9 @@ def read_stations(path: str | Path | None = None) -> Stations:
     header, rows = records(path, raw)
     missing = [name for name in COLUMNS if name not in header]
     if missing:
-        raise ValueError(f"{path} has no column {', '.join(missing)}: a station list has {', '.join(COLUMNS)} (degrees, metres)")
+        raise ValueError(
+            f"{path} has no column {', '.join(missing)}: a station list has {', '.join(COLUMNS)} (degrees, metres)"
+        )
     check_doubled(header, COLUMNS, path)
     for row, record in rows:
         where = f"{path}, row {row}"
@@ -122,8 +124,8 @@ def _default() -> Path:
     named = os.environ.get("IMPLICIT_DATA")
     if not named:
         raise FileNotFoundError(
-            f"the picks need a station list: name one (columns {', '.join(COLUMNS)}), or put {DEFAULT_LIST} into a folder that "
-            "IMPLICIT_DATA names, which is not set"
+            f"the picks need a station list: name one (columns {', '.join(COLUMNS)}), or put {DEFAULT_LIST} into a"
+            " folder that IMPLICIT_DATA names, which is not set"
         )
     return Path(named).expanduser() / DEFAULT_LIST
 

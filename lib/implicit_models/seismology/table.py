@@ -56,8 +56,8 @@ class PTable:
 
     def lookup(
         self,
-        depth_km: Float[np.ndarray, "..."],
-        dist_deg: Float[np.ndarray, "..."],
+        depth_km: Float[np.ndarray, ...],
+        dist_deg: Float[np.ndarray, ...],
         *,
         on_shadow: Literal["raise", "nan"] = "raise",
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,8 +97,8 @@ class PTable:
         if on_shadow == "raise":
             end = np.interp(depth[at], self.depths_km, self.p_end_deg)
             raise ValueError(
-                f"distance {dist[at]:g} degrees{where} lies in the core's shadow: from {depth[at]:g} km depth P ends at {end:.2f} "
-                "degrees; a table built with shadow='diffracted' goes on with Pdiff"
+                f"distance {dist[at]:g} degrees{where} lies in the core's shadow: from {depth[at]:g} km depth P ends at"
+                f" {end:.2f} degrees; a table built with shadow='diffracted' goes on with Pdiff"
             )
 
 
@@ -121,18 +121,19 @@ def build_p_table(
         model: of obspy: "ak135", "iasp91", ...
         shadow: what lookups beyond the last P do.
         progress: a bar (with tqdm) or a line on a terminal.
-        cache: folder of tables built before; None: that of IMPLICIT_CACHE, or ~/.cache/implicit-models; False: none. A file
-            is named after all that determines its content, and is written whole or not at all.
+        cache: folder of tables built before; None: that of IMPLICIT_CACHE, or ~/.cache/implicit-models; False: none. A
+            file is named after all that determines its content, and is written whole or not at all.
 
     Returns:
         PTable.
 
     Raises:
-        ValueError: a grid that is not even or leaves the mantle, unknown phases, a shadow policy that contradicts them, an
-            Earth model with zones where rays cannot turn.
+        ValueError: a grid that is not even or leaves the mantle, unknown phases, a shadow policy that contradicts them,
+            an Earth model with zones where rays cannot turn.
         ModuleNotFoundError: obspy is missing.
 
-    Source: Kennett, Engdahl & Buland (1995), ak135; Buland & Chapman (1983), layers v = A r^B; Crotwell et al. (1999), TauP.
+    Source: Kennett, Engdahl & Buland (1995), ak135; Buland & Chapman (1983), layers v = A r^B; Crotwell et al. (1999),
+    TauP.
     """
     depths = _even("depths_km", np.arange(695.0) if depths_km is None else depths_km)
     dists = _even("dist_deg", np.arange(721) * 0.25 if dist_deg is None else dist_deg)
@@ -178,7 +179,9 @@ def _check_settings(depths, dists, phases, shadow) -> None:
         raise ValueError(f"shadow must be 'refuse' or 'diffracted', got {shadow!r}")
     unknown = sorted(set(phases) - set(PHASES))
     if unknown or not {"p", "P"} <= set(phases):
-        raise ValueError(f"a table of first P arrivals has the phases 'p', 'P' and perhaps 'Pdiff', got {tuple(phases)}")
+        raise ValueError(
+            f"a table of first P arrivals has the phases 'p', 'P' and perhaps 'Pdiff', got {tuple(phases)}"
+        )
     if shadow == "diffracted" and "Pdiff" not in phases:
         raise ValueError(f"shadow='diffracted' needs the phase 'Pdiff', got {tuple(phases)}")
 

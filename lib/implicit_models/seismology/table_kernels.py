@@ -35,7 +35,10 @@ def _basis(s):
 def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
     """A corner's share of (S, hz dS/dz, hx dS/dDelta); along and down are the bases in distance and depth."""
     square, across, below = T * T, 2 * T * Tx * hx, 2 * T * Tz * hz
-    value, change = along[column] * square + along[2 + column] * across, along[4 + column] * square + along[6 + column] * across
+    value, change = (
+        along[column] * square + along[2 + column] * across,
+        along[4 + column] * square + along[6 + column] * across,
+    )
     return (
         down[row] * value + down[2 + row] * along[column] * below,
         down[4 + row] * value + down[6 + row] * along[column] * below,
@@ -47,7 +50,8 @@ def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
 def lookup(tables, depth, dist):
     """(T s, dT/dz s/km, dT/dDelta s/degree) at a depth (km) and a distance (degrees); NaN outside the grid.
 
-    Beyond the end of P these are the diffracted wave's: `beyond_p` tells. At a source on the receiver, T = 0, both slopes
+    Beyond the end of P these are the diffracted wave's: `beyond_p` tells. At a source on the receiver, T = 0, both
+    slopes
     are 0: the cone has no derivative there.
     """
     grid, nodes, first, sheets, _ = tables

@@ -1,4 +1,5 @@
-"""State-driven implicit modelling: states of a trained network, exact row solvers, the path, screening, the fitted model.
+"""State-driven implicit modelling: states of a trained network, exact row solvers, the path, screening, the fitted
+model.
 
 A public name is resolved on first use (PEP 562).
 """
@@ -43,7 +44,8 @@ __all__ = list(_ORIGIN)
 
 
 class _Package(ModuleType):
-    """`gram`, `sparsify` and `states` are functions and modules; an import of the module would put it in the function's place."""
+    """`gram`, `sparsify` and `states` are functions and modules; an import of the module would put it in the function's
+    place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _ORIGIN and isinstance(value, ModuleType)):

@@ -1,6 +1,7 @@
 """Algorithms 1 and 2 of the thesis as printed, with their defects: kept to be compared with the corrected search.
 
-    1   u = ||M'z||, read as the 2-norm, as the norms of vectors are in the thesis: the bracket is up to sqrt(d) too wide;
+    1   u = ||M'z||, read as the 2-norm, as the norms of vectors are in the thesis: the bracket is up to sqrt(d) too
+    wide;
     2   it stops at u - l < epsilon, an absolute width in lambda: multiplying M and z by t multiplies lambda by t^2;
     3   the output is the LAST lambda, on either side: ||a||_1 may exceed kappa;
     4   kappa >= g(0) ends at lambda < epsilon, a biased solution, instead of at the least-squares one;
@@ -47,9 +48,11 @@ def algorithm_1(
         max_epochs: sweeps of one LASSO.
         newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
-    Returns: the last lambda and its solution, feasible or not; gap is that of P(kappa) at a, which certifies nothing where
+    Returns: the last lambda and its solution, feasible or not; gap is that of P(kappa) at a, which certifies nothing
+    where
         violation > 0.
-    Raises: ValueError if the bracket is narrower than eps before the first step (z = 0 among others): the algorithm has no output.
+    Raises: ValueError if the bracket is narrower than eps before the first step (z = 0 among others): the algorithm has
+    no output.
     Source: Tsai thesis (2024), Algorithm 1.
     """
     G, c, zz, _ = check_row(G, c, zz)
@@ -70,15 +73,27 @@ def algorithm_1(
         r = c - G @ a
         epochs, systems, _, _ = descend(G, c, zz, lam, 0.0, a, r, inner_rtol, 1e-14, max_epochs, newton)
         norm = float(np.abs(a).sum())
-        history.append(SearchStep(lam, norm, ball_gap(c, zz, a, r, kappa)[1], int(epochs), int(systems),
-                                  a.copy() if keep else None))  # fmt: skip
+        history.append(
+            SearchStep(
+                lam, norm, ball_gap(c, zz, a, r, kappa)[1], int(epochs), int(systems), a.copy() if keep else None
+            )
+        )
         if norm >= kappa:
             low = lam
         else:
             u = lam
     last = history[-1]
-    return SearchResult(a, lam, last.gap, max(0.0, last.norm - kappa), len(history), sum(h.n_epochs for h in history),
-                        sum(h.n_systems for h in history), "as_printed", history)  # fmt: skip
+    return SearchResult(
+        a,
+        lam,
+        last.gap,
+        max(0.0, last.norm - kappa),
+        len(history),
+        sum(h.n_epochs for h in history),
+        sum(h.n_systems for h in history),
+        "as_printed",
+        history,
+    )
 
 
 def algorithm_2(

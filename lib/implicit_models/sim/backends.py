@@ -5,8 +5,9 @@
     processes   the arrays lie in one memory-mapped file that all workers read; BLAS in every worker has one thread
     ray         the arrays go to the object store once; a local Ray is started if none runs, or a cluster is joined
 
-Chunks are handed out as workers become free. A worker that dies costs its chunk, which is run again; results are stored as
-they come. A chunk is solved by the same code on the same numbers everywhere, which is why nothing depends on the backend.
+Chunks are handed out as workers become free. A worker that dies costs its chunk, which is run again; results are stored
+as they come. A chunk is solved by the same code on the same numbers everywhere, which is why nothing depends on the
+backend.
 
 Source: SIM paper, appendix (parallel implementation, Figure 5).
 """
@@ -37,7 +38,8 @@ class RunReport:
     """How a run went. start_s: until the workers answered; work_s: from there to the last result.
 
     n_chunks: in all; n_loaded: found finished; n_solved: by this run; n_restarts: pools started again after a death.
-    bytes_shared: of the arrays, as handed to workers (once); bytes_returned: of the results that came from other processes.
+    bytes_shared: of the arrays, as handed to workers (once); bytes_returned: of the results that came from other
+        processes.
     """
 
     backend: str
@@ -114,14 +116,16 @@ def map_chunks(
         arrays: what all chunks read.
         backend: "serial" | "threads" | "processes" | "ray". workers: at a time; all cores if None.
         resume: folder of finished chunks; those found there are not run again. key: of the problem, see `content_key`.
-        address: of a Ray cluster; None joins the one of RAY_ADDRESS, or starts Ray on this machine. Ray is left running.
+        address: of a Ray cluster; None joins the one of RAY_ADDRESS, or starts Ray on this machine. Ray is left
+            running.
         start_method: of processes: "fork" (Linux; the default there), "spawn" or "forkserver".
         warm_up: picklable; runs in every worker before the first chunk and counts as start-up (loads compiled kernels).
         progress: show finished rows; None: if standard error is a terminal.
 
     Returns: results, and `RunReport`.
 
-    Raises: ValueError for an unknown backend, or a folder of another problem; WorkerLost if workers keep dying; what the
+    Raises: ValueError for an unknown backend, or a folder of another problem; WorkerLost if workers keep dying; what
+    the
         solver raises. An interrupt keeps the finished chunks.
     """
     if backend not in BACKENDS:
@@ -165,7 +169,11 @@ def map_chunks(
 
 
 def _serial(
-    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, warm_up: Callable[[], None] | None
+    solver: Solver,
+    todo: list[Chunk],
+    arrays: dict[str, np.ndarray],
+    report: RunReport,
+    warm_up: Callable[[], None] | None,
 ) -> Iterator[tuple[Chunk, Result]]:
     begin = time.perf_counter()
     with one_blas_thread():  # as everywhere else: the order of a sum depends on the number of threads
@@ -178,7 +186,11 @@ def _serial(
 
 
 def _threads(
-    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, warm_up: Callable[[], None] | None
+    solver: Solver,
+    todo: list[Chunk],
+    arrays: dict[str, np.ndarray],
+    report: RunReport,
+    warm_up: Callable[[], None] | None,
 ) -> Iterator[tuple[Chunk, Result]]:
     from concurrent.futures import ThreadPoolExecutor, as_completed
 

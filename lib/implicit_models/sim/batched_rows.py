@@ -1,11 +1,14 @@
-"""Many small row problems at once, each on a Gram matrix of its own, in step with each other: the l1 path for a graphics card.
+"""Many small row problems at once, each on a Gram matrix of its own, in step with each other: the l1 path for a
+graphics card.
 
-All rows take one piece of their paths a step. With A the active columns and s their signs, T is the principal pivot transform of G on A,
+All rows take one piece of their paths a step. With A the active columns and s their signs, T is the principal pivot
+transform of G on A,
 
     T_AA = G_AA^-1,   T_NA = G_NA G_AA^-1,   T_AN = -G_AA^-1 G_AN,   T_NN = G_NN - G_NA G_AA^-1 G_AN,
 
-so that one product T s holds both rates of a piece: d a_A = G_AA^-1 s, and d r_N = -G_NA G_AA^-1 s, a unit of the penalty. A column that joins, and one that
-leaves, is the same pivot, which is its own inverse. The end is solved again by a Cholesky factor, so that pivots leave no rounding behind. Ties and dependent
+so that one product T s holds both rates of a piece: d a_A = G_AA^-1 s, and d r_N = -G_NA G_AA^-1 s, a unit of the
+penalty. A column that joins, and one that leaves, is the same pivot, which is its own inverse. The end is solved again
+by a Cholesky factor, so that pivots leave no rounding behind. Ties and dependent
 columns are not resolved here: such rows are not certified, and the caller solves them one by one.
 
 Source: Tsatsomeros (2000) for the transform; Osborne, Presnell, Turlach (2000) for the path.
@@ -26,13 +29,21 @@ COMPACT = 8  # steps after which rows that have ended are left behind
 def batched_path(
     G: Float[Tensor, "b k k"], c: Float[Tensor, "b k"], kappa: Float[Tensor, " b"], beta: float
 ) -> Float[Tensor, "b k"]:
-    """Solutions of min 1/2 a'G a - c'a + beta ||a||_1 in the ball ||a||_1 <= kappa (inf for none), as far as the path goes without ties.
+    """Solutions of min 1/2 a'G a - c'a + beta ||a||_1 in the ball ||a||_1 <= kappa (inf for none), as far as the path
+    goes without ties.
 
     Args: G: symmetric positive semidefinite, with zero rows for no column, on any device.
     """
     b, k = c.shape
     signs, steps = c.new_zeros(b, k), 4 * k + 8
-    live, T, r, a, s, kap = torch.arange(b, device=c.device), G.clone(), c.clone(), torch.zeros_like(c), torch.zeros_like(c), kappa
+    live, T, r, a, s, kap = (
+        torch.arange(b, device=c.device),
+        G.clone(),
+        c.clone(),
+        torch.zeros_like(c),
+        torch.zeros_like(c),
+        kappa,
+    )
     square = G.diagonal(dim1=1, dim2=2)
     barred, left = square <= 0, torch.full((b,), -1, device=c.device)
     lam = torch.where(barred, 0.0, c.abs()).amax(1)
@@ -99,8 +110,11 @@ def _on_support(G: Tensor, on: Tensor, ridge: float) -> Tensor:
     return torch.where(on[:, :, None] & on[:, None, :], G, 0.0) + torch.diag_embed(torch.where(on, ridge * square, 1.0))
 
 
-def batched_refit(G: Float[Tensor, "b k k"], c: Float[Tensor, "b k"], a: Float[Tensor, "b k"], ridge: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Least squares on the supports of a, what it explains of z'z (see `budget_rows.refit`), and which rows have a support of full rank."""
+def batched_refit(
+    G: Float[Tensor, "b k k"], c: Float[Tensor, "b k"], a: Float[Tensor, "b k"], ridge: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Least squares on the supports of a, what it explains of z'z (see `budget_rows.refit`), and which rows have a
+    support of full rank."""
     on = a != 0
     L, info = torch.linalg.cholesky_ex(_on_support(G, on, ridge))
     again = torch.cholesky_solve(torch.where(on, c, 0.0)[:, :, None], L)[:, :, 0]
@@ -111,9 +125,15 @@ def batched_refit(G: Float[Tensor, "b k k"], c: Float[Tensor, "b k"], a: Float[T
 
 
 def batched_gap(
-    G: Float[Tensor, "b k k"], c: Float[Tensor, "b k"], zz: Float[Tensor, " b"], a: Float[Tensor, "b k"], kappa: Float[Tensor, " b"], beta: float
+    G: Float[Tensor, "b k k"],
+    c: Float[Tensor, "b k"],
+    zz: Float[Tensor, " b"],
+    a: Float[Tensor, "b k"],
+    kappa: Float[Tensor, " b"],
+    beta: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Duality gap and objective on the rows' own columns, and the excess over the ball (see `row_solver.recomputed_gap`); the dual is at least 0."""
+    """Duality gap and objective on the rows' own columns, and the excess over the ball (see
+    `row_solver.recomputed_gap`); the dual is at least 0."""
     Ga = torch.bmm(G, a[:, :, None])[:, :, 0]
     fit, norm, lead = (a * c).sum(1), a.abs().sum(1), (c - Ga).abs().amax(1)
     rho = (zz - 2 * fit + (a * Ga).sum(1)).clamp_min(0.0)

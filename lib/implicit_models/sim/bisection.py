@@ -2,17 +2,18 @@
 
     P(kappa) = min_a 1/2 ||M a - z||^2 + ridge/2 ||a||^2   s.t.  ||a||_1 <= kappa
 
-is solved by the lambda with g(lambda) = ||a*_Q(lambda)||_1 = kappa (descent.py). The thesis' Algorithm 1 (algorithm_one.py)
-is corrected in five points:
+is solved by the lambda with g(lambda) = ||a*_Q(lambda)||_1 = kappa (descent.py). The thesis' Algorithm 1
+(algorithm_one.py) is corrected in five points:
 
     start     the bracket is [0, ||M'z||_inf], not the 2-norm;
     stop      the certified duality gap of P(kappa), relative to the objective, not the width of the bracket in lambda;
-    output    the best feasible point seen: an iterate outside the ball is scaled onto its sphere, and its gap certified;
+    output    the best feasible point seen: an iterate outside the ball is scaled onto its sphere, and its gap
+        certified;
     kappa     at least g(0+): lambda runs to 0 and the least-squares solution is tried, so no bias remains;
     z = 0     has the solution 0.
 
-g is linear between two changes of the support, with slope -s'H^-1 s (H = G + ridge I on the support, s the signs): Newton
-puts lambda = (s'H^-1 c - kappa) / s'H^-1 s. The one-pass sweep over many kappas is path.py.
+g is linear between two changes of the support, with slope -s'H^-1 s (H = G + ridge I on the support, s the signs):
+Newton puts lambda = (s'H^-1 c - kappa) / s'H^-1 s. The one-pass sweep over many kappas is path.py.
 
 Source: Tsai thesis (2024), section 3.3, Algorithm 1, Lemmas 1 and 2, Theorem 4 (warm start).
 """
@@ -33,7 +34,8 @@ SMALL = 1e-4  # share of lambda_max below which the least-squares solution is tr
 
 @dataclass(frozen=True)
 class SearchStep:
-    """One outer iteration: lambda, ||a*_Q(lambda)||_1, certified gap of the feasible point made of it, work, a if kept."""
+    """One outer iteration: lambda, ||a*_Q(lambda)||_1, certified gap of the feasible point made of it, work, a if
+    kept."""
 
     lam: float
     norm: float
@@ -67,7 +69,8 @@ class SearchResult:
 
 
 def ball_gap(c: np.ndarray, zz: float, a: np.ndarray, r: np.ndarray, kappa: float) -> tuple[float, float]:
-    """Objective and duality gap of P(kappa) at a, from r = c - G a - ridge a: the dual value is taken at (rho, sqrt(ridge) a).
+    """Objective and duality gap of P(kappa) at a, from r = c - G a - ridge a: the dual value is taken at (rho,
+    sqrt(ridge) a).
 
     D = z'rho - 1/2 (||rho||^2 + ridge ||a||^2) - kappa ||r||_inf, and ||rho||^2 + ridge ||a||^2 = zz - c'a - a'r.
     """
@@ -95,8 +98,10 @@ def solve_on_path(
 ) -> SearchResult:
     """P(kappa) of one row by a search for the lambda with g(lambda) = kappa.
 
-    Mathematics: see the module. "bisection" halves the bracket, "illinois" takes the secant and halves the value at an end
-    that is kept twice, "newton" takes the root of g's present linear piece; the last two bisect when they leave the bracket.
+    Mathematics: see the module. "bisection" halves the bracket, "illinois" takes the secant and halves the value at an
+        end
+    that is kept twice, "newton" takes the root of g's present linear piece; the last two bisect when they leave the
+    bracket.
 
     Args:
         G: (d, d) M'M. c: (d,) M'z. zz: ||z||^2.
@@ -106,7 +111,8 @@ def solve_on_path(
         start: (d,) warm start of the first LASSO (the row before, in Algorithm 2).
         ridge: weight of the squared norm.
         rtol, atol: stop when the gap is at most rtol times the objective, or atol times ||z||^2 / 2.
-        max_solves, max_epochs: bounds on outer iterations and on the sweeps of one; status says when they were not enough.
+        max_solves, max_epochs: bounds on outer iterations and on the sweeps of one; status says when they were not
+            enough.
         newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
     Returns: the feasible solution with its certified gap, the counts and the history.
@@ -181,8 +187,17 @@ def solve_on_path(
     primal, gap = ball_gap(c, zz, best, r, kappa)
     good = gap <= rtol * primal or gap <= atol * 0.5 * zz
     violation = max(0.0, float(np.abs(best).sum()) - kappa)
-    return SearchResult(best, best_lam, gap, violation, len(history), sum(h.n_epochs for h in history),
-                        sum(h.n_systems for h in history), "optimal" if good else "inaccurate", history)  # fmt: skip
+    return SearchResult(
+        best,
+        best_lam,
+        gap,
+        violation,
+        len(history),
+        sum(h.n_epochs for h in history),
+        sum(h.n_systems for h in history),
+        "optimal" if good else "inaccurate",
+        history,
+    )
 
 
 def _least_squares(G: np.ndarray, c: np.ndarray, ridge: float) -> np.ndarray:

@@ -1,11 +1,13 @@
 """Rows of one position under a budget: a radius, a penalty, or a number of coefficients; and their least-squares refit.
 
     kappa(v, ...)   ||a||_1 <= v, several radii in one pass along the path
-    lam(v, ...)     1/2 ||M a - z||^2 + v m ||a||_1, in units where columns and target have variance 1: v m is the penalty on m samples
+    lam(v, ...)     1/2 ||M a - z||^2 + v m ||a||_1, in units where columns and target have variance 1: v m is the
+    penalty on m samples
     keep(v, ...)    the l1 path up to a support of ceil(v d) columns
 
-The refit ends the shrinkage: least squares on the support that the l1 solution selects, with a ridge that keeps rarely active columns from
-huge weights. It leaves the ball, which the report says; a strictly triangular model stays well-posed.
+The refit ends the shrinkage: least squares on the support that the l1 solution selects, with a ridge that keeps rarely
+active columns from huge weights. It leaves the ball, which the report says; a strictly triangular model stays
+well-posed.
 
 Source: Tsai thesis (2024), section 3.3; SIM paper, (7).
 """
@@ -54,7 +56,8 @@ def lam(*values: float) -> Budget:
 
 
 def keep(*values: float) -> Budget:
-    """Shares of the columns in (0, 1]: v keeps the least number of columns that is at least v of them, up to rounding."""
+    """Shares of the columns in (0, 1]: v keeps the least number of columns that is at least v of them, up to
+    rounding."""
     return Budget("keep", tuple(sorted(_checked("keep", values, 1.0))))
 
 
@@ -62,8 +65,15 @@ def _checked(name: str, values: tuple[Any, ...], largest: float, zero: bool = Fa
     if not values:
         raise ValueError(f"{name} needs a value")
     for v in values:
-        if isinstance(v, bool) or not isinstance(v, (int, float, np.number)) or not (0 <= v <= largest) or (v == 0 and not zero):
-            raise ValueError(f"{name} must be {'non-negative' if zero else 'positive'} and at most {largest:g}, got {v!r}")
+        if (
+            isinstance(v, bool)
+            or not isinstance(v, (int, float, np.number))
+            or not (0 <= v <= largest)
+            or (v == 0 and not zero)
+        ):
+            raise ValueError(
+                f"{name} must be {'non-negative' if zero else 'positive'} and at most {largest:g}, got {v!r}"
+            )
     return [float(v) for v in values]
 
 
@@ -81,12 +91,36 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
     zeros, ones, ball = np.zeros(d), np.ones(d), np.ones(d, np.bool_)
     for i in range(r):
         tau = start(G, C[i], a, res, barred)
-        last, k = END_OF_PATH * tau, 0  # nearer to zero the correlations of a target that is fitted exactly are rounding alone
+        last, k = (
+            END_OF_PATH * tau,
+            0,
+        )  # nearer to zero the correlations of a target that is fitted exactly are rounding alone
         for t in range(len(sizes)):
             why = LARGE
             if k < sizes[t] + 1 and tau > last:
                 k, tau, _, why = follow(
-                    G, C[i], zeros, ones, tau, last, -1.0, ball, a, res, active, k, R, work, barred, 0.0, zz[i], 0.0, -1.0, 0.0, sizes[t] + 1, 40 * d + 1000
+                    G,
+                    C[i],
+                    zeros,
+                    ones,
+                    tau,
+                    last,
+                    -1.0,
+                    ball,
+                    a,
+                    res,
+                    active,
+                    k,
+                    R,
+                    work,
+                    barred,
+                    0.0,
+                    zz[i],
+                    0.0,
+                    -1.0,
+                    0.0,
+                    sizes[t] + 1,
+                    40 * d + 1000,
                 )
             A[i, t] = a
             # a is optimal for the radius ||a||_1, whose multiplier is tau
@@ -99,7 +133,8 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
 
 @njit(**OPTIONS)
 def factor(G, a, ridge, L, S):
-    """Cholesky factor L (k, k) of G + ridge diag G on the support of a, its columns S; columns that depend on earlier ones stay out. Returns k."""
+    """Cholesky factor L (k, k) of G + ridge diag G on the support of a, its columns S; columns that depend on earlier
+    ones stay out. Returns k."""
     d = a.shape[0]
     row = np.empty(L.shape[0])
     k = 0
@@ -144,7 +179,8 @@ def substitute(L, S, k, c, out):
 
 @njit(**OPTIONS)
 def refit(G, c, a, ridge, out):
-    """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay zero.
+    """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay
+    zero.
 
     Returns 2 c'b - b'G b, what b explains of z'z: c'b + ridge sum_j G_jj b_j^2 at this optimum.
     """
@@ -193,13 +229,21 @@ def explained_by(G, C, A, explained):
 
 
 def solve_position(
-    G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"], zz: Float[np.ndarray, " r"], m: int, budget: Budget,
-    radius: Float[np.ndarray, " r"], *, rtol: float, atol: float, cap: int | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    m: int,
+    budget: Budget,
+    radius: Float[np.ndarray, " r"],
+    *,
+    rtol: float,
+    atol: float,
+    cap: int | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A (r, K, d), gap, violation (r, K), reason (r, K) of the rows of one position.
 
-    Args: radius: the unit of each row's ball, by which the budget's radii are multiplied. cap: largest support, beyond which a row's
-        status is "saturated" and it keeps the solution of that size; None for no cap.
+    Args: radius: the unit of each row's ball, by which the budget's radii are multiplied. cap: largest support, beyond
+        which a row's status is "saturated" and it keeps the solution of that size; None for no cap.
     """
     (r, d), K = C.shape, len(budget)
     A, gap, violation = np.zeros((r, K, d)), np.zeros((r, K)), np.zeros((r, K))
@@ -210,7 +254,9 @@ def solve_position(
         return A, gap, violation, reason
     C, zz, radius, at = np.ascontiguousarray(C[live]), zz[live], radius[live], np.flatnonzero(live)
     if budget.kind == "keep":
-        wanted = np.array([min(d, math.ceil(v * d * (1 - 4 * EPS))) for v in budget.values], np.int64)  # .07 of 100 is 7
+        wanted = np.array(
+            [min(d, math.ceil(v * d * (1 - 4 * EPS))) for v in budget.values], np.int64
+        )  # .07 of 100 is 7
         sizes = wanted if cap is None else np.minimum(wanted, cap)
         found, value, why = np.zeros((len(C), K, d)), np.zeros((len(C), K)), np.full((len(C), K), -1, np.int64)
         own = np.zeros((len(C), K))
@@ -223,7 +269,9 @@ def solve_position(
         kappas, beta = radius[:, None] * np.array(budget.values), np.zeros(len(C))
         parts = [_radii(G, C, zz, kappas, beta, rtol, atol)]
     else:
-        parts = [_radii(G, C, zz, np.full((len(C), 1), np.inf), np.full(len(C), v * m), rtol, atol) for v in budget.values]
+        parts = [
+            _radii(G, C, zz, np.full((len(C), 1), np.inf), np.full(len(C), v * m), rtol, atol) for v in budget.values
+        ]
     A[at], gap[at], violation[at], reason[at] = (np.concatenate([p[i] for p in parts], axis=1) for i in range(4))
     if cap is not None:
         over = np.argwhere(np.count_nonzero(A, axis=2) > cap)
@@ -232,7 +280,12 @@ def solve_position(
             rows = np.unique(over[:, 0])
             place = {int(row): int(np.flatnonzero(at == row)[0]) for row in rows}
             own = [place[int(row)] for row in rows]
-            capped, small, value, why = np.zeros((len(rows), 1, d)), np.zeros((len(rows), 1)), np.zeros((len(rows), 1)), np.full((len(rows), 1), -1, np.int64)
+            capped, small, value, why = (
+                np.zeros((len(rows), 1, d)),
+                np.zeros((len(rows), 1)),
+                np.zeros((len(rows), 1)),
+                np.full((len(rows), 1), -1, np.int64),
+            )
             path_to_sizes(G, np.ascontiguousarray(C[own]), zz[own], sizes, capped, small, value, why)
             for row, t in over:
                 A[row, t] = capped[np.searchsorted(rows, row), 0]
@@ -249,15 +302,46 @@ def _radii(G, C, zz, kappas, beta, rtol, atol):
     ball, room = np.ones(d, bool), min(d, 256)
     if not np.isfinite(kappas).any():
         ball = np.zeros(d, bool)
-    while solve_chunk(G, C, zz, kappas, beta, ball, 0.0, rtol, slack, FEW, room, 20 * d + 1000, A, multiplier, gap, value, violation, pieces, why) < r:
+    while (
+        solve_chunk(
+            G,
+            C,
+            zz,
+            kappas,
+            beta,
+            ball,
+            0.0,
+            rtol,
+            slack,
+            FEW,
+            room,
+            20 * d + 1000,
+            A,
+            multiplier,
+            gap,
+            value,
+            violation,
+            pieces,
+            why,
+        )
+        < r
+    ):
         room = min(d, 2 * room)
     reason = np.full((r, K), OPTIMAL, np.int8)
-    good = ((gap <= rtol * value) | (gap <= slack[:, None])) & (violation <= VIOLATION * np.where(np.isfinite(kappas), kappas, 1.0))
+    good = ((gap <= rtol * value) | (gap <= slack[:, None])) & (
+        violation <= VIOLATION * np.where(np.isfinite(kappas), kappas, 1.0)
+    )
     bad = np.flatnonzero(~good.all(axis=1))
     if len(bad):
         names = {name: i for i, name in enumerate(REASONS)}
-        for t, rows in enumerate(solve_radii(G, np.ascontiguousarray(C[bad]), zz[bad], kappas[bad], ball, beta[bad], 0.0, rtol, slack[bad])):
+        for t, rows in enumerate(
+            solve_radii(G, np.ascontiguousarray(C[bad]), zz[bad], kappas[bad], ball, beta[bad], 0.0, rtol, slack[bad])
+        ):
             A[bad, t], gap[bad, t] = rows.A, rows.gap
             reason[bad, t] = [names[s] for s in rows.status]
-            violation[bad, t] = np.maximum(np.abs(rows.A).sum(axis=1) - kappas[bad, t], 0.0) if np.isfinite(kappas[bad, t]).all() else 0.0
+            violation[bad, t] = (
+                np.maximum(np.abs(rows.A).sum(axis=1) - kappas[bad, t], 0.0)
+                if np.isfinite(kappas[bad, t]).all()
+                else 0.0
+            )
     return A, gap, violation, reason

@@ -6,8 +6,9 @@ s |r_j| <= beta on the columns outside the ball. With S the ball, its value is
     D(s) = s z'rho - s^2/2 (||rho||^2 + ridge ||a||^2) - kappa max(0, s max_S |r| - beta),
 
 and the gap is the objective less max(0, D(s)) (s = 0 is feasible). s = min(1, beta / max_off |r|), or 1 where no column
-lies outside the ball. With beta = 0 and columns outside, rho is first made orthogonal to them. Dual values without the ball
-bound the problem with it too; they serve where no correlation is left, as kappa times rounding says nothing at a large kappa.
+lies outside the ball. With beta = 0 and columns outside, rho is first made orthogonal to them. Dual values without the
+ball bound the problem with it too; they serve where no correlation is left, as kappa times rounding says nothing at a
+large kappa.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def certify(
 ) -> Float[np.ndarray, " r"]:
     """Duality gap of each row of A: an upper bound on its objective's distance from the optimum.
 
-    The bound holds for a feasible A; a row whose norm over the ball exceeds kappa by more than a share of 1e-9 has gap inf.
+    The bound holds for a feasible A; a row whose norm over the ball exceeds kappa by more than a share of 1e-9 has gap
+    inf.
 
     Args:
         G, C, zz: from `gram`.
@@ -72,8 +74,11 @@ def certify(
     return gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge)[0]
 
 
-def gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge, block: FreeBlock | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """`certify` on checked arguments, and the objective; block is the factor of the columns outside the ball, if known."""
+def gap_and_objective(
+    G, C, zz, A, kappa, ball, beta, ridge, block: FreeBlock | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`certify` on checked arguments, and the objective; block is the factor of the columns outside the ball, if
+    known."""
     d = len(G)
     GA = A @ G
     r = C - GA - ridge * A
@@ -100,7 +105,9 @@ def gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge, block: FreeBlock | 
         bound = _scaled(r, rho, cross, size, whole, ball, beta, ridge, slack)
         rows = slack & (beta == 0.0)
         if rows.any():
-            bound[rows] = np.fmax(bound[rows], _projected(G, r, rho, cross, size, A, zz, whole, everything, ridge, rows, None))
+            bound[rows] = np.fmax(
+                bound[rows], _projected(G, r, rho, cross, size, A, zz, whole, everything, ridge, rows, None)
+            )
         dual[slack] = np.fmax(dual, bound)[slack]
     gap = primal - dual
     gap[norm > kappa * (1.0 + 1e-9)] = np.inf
@@ -123,9 +130,9 @@ def _projected(G, r, rho, cross, size, A, zz, kappa, off, ridge, rows, block) ->
     """Dual value after the residual is made orthogonal to the unpenalised columns outside the ball.
 
     The dual pair is (rho, sqrt(ridge) a) stacked, a residual v of the ridge-augmented data; its part in the span of the
-    augmented free columns F is F K^-1 t, K = F'F = G_off,off + ridge I, t = r_off. No direction of F above rounding is left out,
-    dependent as it may look, and what correlation is left in the end is charged with the value that its removal would cost
-    (`FreeBlock.charge`): v is infeasible by it.
+    augmented free columns F is F K^-1 t, K = F'F = G_off,off + ridge I, t = r_off. No direction of F above rounding is
+    left out, dependent as it may look, and what correlation is left in the end is charged with the value that its
+    removal would cost (`FreeBlock.charge`): v is infeasible by it.
     """
     block = factor(G[np.ix_(off, off)], ridge) if block is None else block
     every = block.every
@@ -141,7 +148,9 @@ def _projected(G, r, rho, cross, size, A, zz, kappa, off, ridge, rows, block) ->
     c_off = first + (A[rows] @ G[:, off]) + ridge * A[rows][:, off]
     length = np.sqrt(np.maximum(np.diag(G), 0.0) + ridge)
     reach = np.sqrt(np.maximum(zz[rows], 0.0)) + np.abs(A[rows]) @ length + np.abs(y) @ length[off]
-    value = cross[rows] - np.einsum("ij,ij->i", y, c_off) - 0.5 * square - block.charge(left, first, c_off - left, reach)
+    value = (
+        cross[rows] - np.einsum("ij,ij->i", y, c_off) - 0.5 * square - block.charge(left, first, c_off - left, reach)
+    )
     if off.all():
         return value
     return value - kappa[rows] * np.abs(r_new[:, ~off]).max(axis=1, initial=0.0)

@@ -1,8 +1,9 @@
 """Cholesky factor of a growing and shrinking submatrix of the Gram matrix, one column at a time.
 
-R is upper triangular and row-major: R[:k, :k]' R[:k, :k] = G[active, active] + ridge I. A join appends a column (k^2 flops)
-and a leave deletes one by Givens rotations (3 k^2 at most); every inner loop runs along a row of R. With the factor goes
-u = R^-T s for the signed penalties s of the active columns: a join extends it, and a leave rotates it like the factor.
+R is upper triangular and row-major: R[:k, :k]' R[:k, :k] = G[active, active] + ridge I. A join appends a column (k^2
+flops) and a leave deletes one by Givens rotations (3 k^2 at most); every inner loop runs along a row of R. With the
+factor goes u = R^-T s for the signed penalties s of the active columns: a join extends it, and a leave rotates it like
+the factor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finished chunks on disk, so that a run that was cut off goes on where it stopped.
 
-A folder holds manifest.json, with the content key of the problem and the layout of its chunks, and one .npz a finished chunk.
-Every file appears under its name only when it is complete (written beside it and moved over), so that a killed writer leaves
-nothing that could be taken for a result.
+A folder holds manifest.json, with the content key of the problem and the layout of its chunks, and one .npz a finished
+chunk. Every file appears under its name only when it is complete (written beside it and moved over), so that a killed
+writer leaves nothing that could be taken for a result.
 """
 
 from __future__ import annotations
@@ -58,12 +58,15 @@ class ChunkStore:
         found = read_manifest(self.folder)
         if found["key"] != key:
             raise ValueError(
-                f"{self.folder} holds the finished rows of another problem (key {found['key'][:12]}, this one has {key[:12]}): the data "
-                "or the settings differ; resume with those of the first run, or give an empty folder"
+                f"{self.folder} holds the finished rows of another problem (key {found['key'][:12]}, this one has"
+                f" {key[:12]}): the data or the settings differ; resume with those of the first run, or give an empty"
+                " folder"
             )
         if found["chunks"] != [list(c) for c in chunks]:
             size = found["chunks"][0][1] - found["chunks"][0][0]
-            raise ValueError(f"{self.folder} was begun with other chunks ({len(found['chunks'])} of them, the first of {size} rows)")
+            raise ValueError(
+                f"{self.folder} was begun with other chunks ({len(found['chunks'])} of them, the first of {size} rows)"
+            )
 
     def path(self, chunk: Chunk) -> Path:
         return self.folder / f"rows-{chunk[0]:09d}-{chunk[1]:09d}.npz"

@@ -50,7 +50,8 @@ def _ready(warm_up: Callable[[], None] | None) -> int:
 
 
 def start(workers: int | None = None, address: str | None = None) -> Any:
-    """Ray, joined or started: an initialised one is used, else the cluster of `address` or RAY_ADDRESS, else this machine.
+    """Ray, joined or started: an initialised one is used, else the cluster of `address` or RAY_ADDRESS, else this
+    machine.
 
     Args: workers: cores of a local Ray; all if None.
     Raises: ImportError naming the extra; ConnectionError of Ray if no cluster answers at the address.
@@ -66,9 +67,14 @@ def start(workers: int | None = None, address: str | None = None) -> Any:
 
 
 def run_ray(
-    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, workers: int | None, address: str | None,
+    solver: Solver,
+    todo: list[Chunk],
+    arrays: dict[str, np.ndarray],
+    report: RunReport,
+    workers: int | None,
+    address: str | None,
     warm_up: Callable[[], None] | None = None,
-) -> Iterator[tuple[Chunk, Result]]:  # fmt: skip
+) -> Iterator[tuple[Chunk, Result]]:
     """Results as they come; at most `WINDOW` chunks per worker are in flight.
 
     Raises: WorkerLost naming the chunk whose workers died more often than it is retried.
@@ -91,8 +97,14 @@ def run_ray(
             chunk = running.pop(done[0])
             try:
                 result = ray.get(done[0])
-            except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as e:
-                raise WorkerLost(f"Ray lost the worker of rows {chunk[0]} to {chunk[1] - 1} more than {RETRIES} times: {e}") from e
+            except (
+                ray.exceptions.WorkerCrashedError,
+                ray.exceptions.OutOfMemoryError,
+                ray.exceptions.NodeDiedError,
+            ) as e:
+                raise WorkerLost(
+                    f"Ray lost the worker of rows {chunk[0]} to {chunk[1] - 1} more than {RETRIES} times: {e}"
+                ) from e
             report.bytes_returned += sum(a.nbytes for a in result.values())
             yield chunk, {name: np.array(a) for name, a in result.items()}
     finally:

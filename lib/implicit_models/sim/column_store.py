@@ -1,8 +1,10 @@
-"""Columns of a network's states for rows that may use every block before them, prepared once where they are used: in memory, or on a graphics card.
+"""Columns of a network's states for rows that may use every block before them, prepared once where they are used: in
+memory, or on a graphics card.
 
-The columns of block l are those of the block before it, and that block's own states: the first d_l of the store. Each is centred, brought to
-its unit, and rounded (see `low_precision`) when its block is known. Of variance 1 for scale "std"; x_j ref / s_j for the others, with one ref for all columns, that of
-`position_problem` rounded to a power of two, so that the next block's rescales the columns before it without rounding.
+The columns of block l are those of the block before it, and that block's own states: the first d_l of the store. Each
+is centred, brought to its unit, and rounded (see `low_precision`) when its block is known. Of variance 1 for scale
+"std"; x_j ref / s_j for the others, with one ref for all columns, that of `position_problem` rounded to a power of two,
+so that the next block's rescales the columns before it without rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from implicit_models.sim.state_columns import centre_, divide_, log2_reference, 
 
 
 class Columns(NamedTuple):
-    """X (d, m) centred and in units; at unit length in low precision, with the norms of what rounding took and the lengths. key: of the content, where known."""
+    """X (d, m) centred and in units; at unit length in low precision, with the norms of what rounding took and the
+    lengths. key: of the content, where known."""
 
     X: Float[Tensor, "d m"]
     values: Tensor
@@ -63,18 +66,22 @@ class ColumnStore:
     """Columns of m samples, block after block, as they become known.
 
     Args:
-        width: columns in the end. min_active: as in `sparsify`. device: where they lie. keyed: whether their content has a key, for runs that go on.
+        width: columns in the end. min_active: as in `sparsify`. device: where they lie. keyed: whether their content
+            has a key, for runs that go on.
     """
 
     def __init__(self, width: int, m: int, *, min_active: float, device: str = "cpu", keyed: bool = False):
-        self._all = Columns.over(torch.empty(width, m, dtype=torch.float64, device=device))._replace(key=content_key({}, min_active) if keyed else None)
+        self._all = Columns.over(torch.empty(width, m, dtype=torch.float64, device=device))._replace(
+            key=content_key({}, min_active) if keyed else None
+        )
         self.mean, self.deviation, self.scale = np.empty(width), np.empty(width), np.ones(width)
         self.live, self.place = np.empty(width, bool), np.empty(width, np.int64)
         self.d, self.m, self.min_active, self.device, self.reference = 0, m, min_active, device, 1.0
         self.scaled = False
 
     def append(self, states: Float[Tensor, "n C *S"], scale: Float[np.ndarray, " size"] | None) -> None:
-        """States of the next block, of which the first m samples count, and their units s, channel-major; None for their deviations."""
+        """States of the next block, of which the first m samples count, and their units s, channel-major; None for
+        their deviations."""
         channels, positions = states.shape[1], math.prod(states.shape[2:])
         order = channel_major(np.arange(channels * positions), channels, positions)
         here = slice(self.d, self.d + len(order))
@@ -84,17 +91,24 @@ class ColumnStore:
         if scale is not None:
             self.scaled = True
             self.scale[here] = scale[order]
-        divide_(own.X, deviation if scale is None else torch.from_numpy(self.scale[here] / self.reference).to(self.device), live)
+        divide_(
+            own.X,
+            deviation if scale is None else torch.from_numpy(self.scale[here] / self.reference).to(self.device),
+            live,
+        )
         own.round_()
         self.place[here] = self.d + order
-        self.mean[here], self.deviation[here], self.live[here] = (found.cpu().numpy() for found in (mean, deviation, live))
+        self.mean[here], self.deviation[here], self.live[here] = (
+            found.cpu().numpy() for found in (mean, deviation, live)
+        )
         if self._all.key is not None:
             content = {"states": states[: self.m].cpu().numpy()} | ({} if scale is None else {"scale": scale})
             self._all = self._all._replace(key=content_key(content, self._all.key))
         self.d = here.stop
 
     def columns(self) -> tuple[Columns, Float[np.ndarray, " d"], float]:
-        """All columns so far, what each was divided by, and q: they are q times those of the reference that makes the median live column of variance 1."""
+        """All columns so far, what each was divided by, and q: they are q times those of the reference that makes the
+        median live column of variance 1."""
         live, scale, deviation = self.live[: self.d], self.scale[: self.d], self.deviation[: self.d]
         if not self.scaled:
             return self._all.part(slice(self.d)), np.where(live, deviation, 1.0), 1.0

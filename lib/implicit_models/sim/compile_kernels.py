@@ -32,7 +32,11 @@ def main() -> int:
     solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee
     fista_rows(G, C, 0.1, 0.1, np.array([0.5]), np.ones(3, bool), 1.0, np.zeros((1, 3)), np.zeros(1), 1)
     solve_on_path(G, C[0], 3.0, kappa=0.5)
-    radius, budget, options = np.ones((1, 1)), kappa(0.5), {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1}
+    radius, budget, options = (
+        np.ones((1, 1)),
+        kappa(0.5),
+        {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1},
+    )
     solve_working(Columns.of(np.eye(3)), np.ones((1, 1, 3)), radius, budget, **options)
     solve_block(np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, budget, **options)
     print(f"row kernels ready ({time.perf_counter() - start:.1f} s)")

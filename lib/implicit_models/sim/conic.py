@@ -20,7 +20,9 @@ def _cvxpy() -> Any:
     try:
         import cvxpy
     except ImportError as error:
-        raise ImportError("conic references need CVXPY: install the extra, pip install 'implicit-models[sim]'") from error
+        raise ImportError(
+            "conic references need CVXPY: install the extra, pip install 'implicit-models[sim]'"
+        ) from error
     return cvxpy
 
 
@@ -37,9 +39,15 @@ def _ball(cp: Any, a: Any, kappa: float, ball_mask: np.ndarray | None) -> list[A
 
 
 def conic_row(
-    M: Float[np.ndarray, "m d"], z: Float[np.ndarray, " m"], *, kappa: float, ball_mask: Bool[np.ndarray, " d"] | None = None, beta: float = 0.0,
-    ridge: float = 0.0, **settings: Any
-) -> tuple[Float[np.ndarray, " d"], float]:  # fmt: skip
+    M: Float[np.ndarray, "m d"],
+    z: Float[np.ndarray, " m"],
+    *,
+    kappa: float,
+    ball_mask: Bool[np.ndarray, " d"] | None = None,
+    beta: float = 0.0,
+    ridge: float = 0.0,
+    **settings: Any,
+) -> tuple[Float[np.ndarray, " d"], float]:
     """min 1/2 ||M a - z||^2 + beta ||a||_1 + ridge/2 ||a||^2 over the ball. Returns a (d,) and the optimal value."""
     cp = _cvxpy()
     a = cp.Variable(M.shape[1])
@@ -49,9 +57,15 @@ def conic_row(
 
 
 def conic_perspective(
-    M: Float[np.ndarray, "m d"], z: Float[np.ndarray, " m"], *, alpha: float, eta: float, kappa: float, ball_mask: Bool[np.ndarray, " d"] | None = None,
-    **settings: Any
-) -> tuple[Float[np.ndarray, " d"], float, Float[np.ndarray, " d"]]:  # fmt: skip
+    M: Float[np.ndarray, "m d"],
+    z: Float[np.ndarray, " m"],
+    *,
+    alpha: float,
+    eta: float,
+    kappa: float,
+    ball_mask: Bool[np.ndarray, " d"] | None = None,
+    **settings: Any,
+) -> tuple[Float[np.ndarray, " d"], float, Float[np.ndarray, " d"]]:
     """min 1/2 ||M a - z||^2 + alpha sum s + eta sum t, a_j^2 <= s_j t_j, 0 <= t <= 1, over the ball.
 
     SIM paper (4) has alpha = eta. Its (5) and (10) print eta = 0. Returns a (d,), the optimal value, t (d,).
@@ -86,9 +100,11 @@ class ConicDual:
 def elimination_dual(
     M: Float[np.ndarray, "m d"], z: Float[np.ndarray, " m"], *, kappa: float, ridge: float = 0.0, **settings: Any
 ) -> ConicDual:
-    """The dual (4) of the MS report, or its Remark 1 for ridge = 0; default solver tolerances unless `settings` says otherwise.
+    """The dual (4) of the MS report, or its Remark 1 for ridge = 0; default solver tolerances unless `settings` says
+    otherwise.
 
-    Mathematics: min 1/2 ||nu||^2 + ||mu_1 - mu_2 + M'nu||^2 / (2 ridge) + z'nu + kappa delta  s.t.  mu_1 + mu_2 = delta e, mu >= 0.
+    Mathematics: min 1/2 ||nu||^2 + ||mu_1 - mu_2 + M'nu||^2 / (2 ridge) + z'nu + kappa delta  s.t.  mu_1 + mu_2 = delta
+        e, mu >= 0.
 
     Source: Ganesh MS report (2023), (4), Remark 1.
     """

@@ -2,11 +2,11 @@
 
     Q(lambda) = min_a 1/2 ||M a - z||^2 + ridge/2 ||a||^2 + lambda ||a||_1,      g(lambda) = ||a*_Q(lambda)||_1
 
-With r = c - G a - ridge a kept up to date a coordinate costs d flops when it moves and nothing when it does not, so that
-a full sweep is as cheap as a sweep over the support. States of a network are so correlated that sweeps alone take
-thousands; therefore every few sweeps the support's linear system is solved and a moves towards its solution as far as the
-signs allow, which never raises the objective. This is the inner solver that all searches for g(lambda) = kappa share
-(bisection.py, algorithm_one.py): their counts compare.
+With r = c - G a - ridge a kept up to date a coordinate costs d flops when it moves and nothing when it does not, so
+that a full sweep is as cheap as a sweep over the support. States of a network are so correlated that sweeps alone take
+thousands; therefore every few sweeps the support's linear system is solved and a moves towards its solution as far as
+the signs allow, which never raises the objective. This is the inner solver that all searches for g(lambda) = kappa
+share (bisection.py, algorithm_one.py): their counts compare.
 
 Source: Friedman, Hastie, Tibshirani (2010), covariance updates; Tsai thesis (2024), (3.6) and (3.7).
 """
@@ -67,7 +67,8 @@ def support_newton(G, lam, ridge, a, r, R):
     """Move a, signs kept, towards the minimum over its support; a coefficient that reaches zero is dropped, and so on.
 
     Solves H x = r - lambda s on the support; after a share t of that step the right side is (1 - t) times what it was.
-    H carries PROXIMAL of its diagonal: columns that depend on each other then exchange until one of them is dropped, and the
+    H carries PROXIMAL of its diagonal: columns that depend on each other then exchange until one of them is dropped,
+        and the
     point where r = lambda s is not moved.
 
     Returns:
@@ -154,7 +155,12 @@ def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs, newton):
             return epoch, systems, gap, False
         if newton and epoch % SWEEPS_BETWEEN == 0:
             if dropped == 1 and gap > 0.5 * last:
-                return epoch, systems, gap, False  # exact on its support but for rounding, and the sweeps add nothing to it
+                return (
+                    epoch,
+                    systems,
+                    gap,
+                    False,
+                )  # exact on its support but for rounding, and the sweeps add nothing to it
             last = gap if dropped == 1 else np.inf
     return max_epochs, systems, gap, False
 
@@ -163,7 +169,8 @@ def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs, newton):
 class LassoRow:
     """Solution of Q(lambda).
 
-    a: (d,); lam: lambda; gap: duality gap of Q; n_epochs: sweeps; n_systems: linear systems solved on supports; converged:
+    a: (d,); lam: lambda; gap: duality gap of Q; n_epochs: sweeps; n_systems: linear systems solved on supports;
+        converged:
     whether the gap met the tolerance.
     """
 

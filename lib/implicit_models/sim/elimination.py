@@ -1,14 +1,15 @@
 """Feature elimination across rows: which columns of M may go, exactly how many, and what is proved about each.
 
-A zero in one row frees that column for that row only. A column goes for real when every row is certified zero there; then each
-row keeps its optimum, whatever else of that kind goes with it. Beyond this set nothing is safe: the order is a heuristic and is
-labelled as such. Columns are ordered by
+A zero in one row frees that column for that row only. A column goes for real when every row is certified zero there;
+then each row keeps its optimum, whatever else of that kind goes with it. Beyond this set nothing is safe: the order is
+a heuristic and is labelled as such. Columns are ordered by
 
-    correlation   max over rows of |r_j| / delta, the certified ones first; columns that rows use tie at 1 and follow by max |a_j|
+    correlation   max over rows of |r_j| / delta, the certified ones first; columns that rows use tie at 1 and follow by
+    max |a_j|
     entry         the smallest kappa of a given ladder at which any row uses the column, then as above.
 
-Repeating the certified removal on what is left removes nothing more: the solution has not changed. The MS report's loop "until
-X only has two columns left" therefore leaves the safe set in its second round, at the latest.
+Repeating the certified removal on what is left removes nothing more: the solution has not changed. The MS report's loop
+"until X only has two columns left" therefore leaves the safe set in its second round, at the latest.
 
 Source: Ganesh MS report (2023), section 5.2, with the control over the number of features that it asks for.
 """
@@ -31,8 +32,8 @@ class Elimination:
     """Columns removed and kept.
 
     kept: (d - n_removed,) column indices, ascending.
-    removed: (n_removed,) column indices in the order of removal; the first `certified` are proved zero in every row's optimum, the
-        rest went by the score alone.
+    removed: (n_removed,) column indices in the order of removal; the first `certified` are proved zero in every row's
+        optimum, the rest went by the score alone.
     certified: length of the proved prefix. n_certifiable: columns that the proof covers, removed or not.
     scores: (d,) what the order goes by. screening: the pass it rests on.
     """
@@ -44,9 +45,13 @@ class Elimination:
     scores: Float[np.ndarray, " d"]
     screening: Screening
 
-    def reduce(self, G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"]) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "r k"]]:
+    def reduce(
+        self, G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"]
+    ) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "r k"]]:
         """G and C of the kept columns: all that retraining needs."""
-        return np.ascontiguousarray(np.asarray(G)[np.ix_(self.kept, self.kept)]), np.ascontiguousarray(np.asarray(C)[:, self.kept])
+        return np.ascontiguousarray(np.asarray(G)[np.ix_(self.kept, self.kept)]), np.ascontiguousarray(
+            np.asarray(C)[:, self.kept]
+        )
 
     def expand(self, A: Float[np.ndarray, "r k"]) -> Float[np.ndarray, "r d"]:
         """Rows over the kept columns, with zeros where columns went."""
@@ -56,9 +61,14 @@ class Elimination:
 
 
 def entry_kappa(
-    G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"], zz: Float[np.ndarray, " r"], *, kappas: Float[np.ndarray, " k"],
-    ball_mask: Bool[np.ndarray, " d"] | None = None, ridge: float = 0.0
-) -> Float[np.ndarray, " d"]:  # fmt: skip
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    *,
+    kappas: Float[np.ndarray, " k"],
+    ball_mask: Bool[np.ndarray, " d"] | None = None,
+    ridge: float = 0.0,
+) -> Float[np.ndarray, " d"]:
     """Smallest kappa of the ladder at which any row uses a column; inf for one that no row uses, 0 outside the ball.
 
     Args: G (d, d), C (r, d), zz (r,); kappas (k,) ascending; ball_mask, ridge: as `solve_rows`.
@@ -145,7 +155,8 @@ def retrain(
     """Rows of the reduced problem, and the same rows over all columns.
 
     Args: as `eliminate`; settings: as `solve_rows`.
-    Returns: `Rows` over the kept columns, and A (r, d) with zeros where columns went. Removing certified columns leaves every
+    Returns: `Rows` over the kept columns, and A (r, d) with zeros where columns went. Removing certified columns leaves
+    every
         row's optimal value as it was.
     """
     from implicit_models.sim.rows import solve_rows

@@ -3,8 +3,8 @@
     min over a   f(a)   subject to   M a = z,   sum over ball_mask of |a_j| <= kappa
 
 The equations are first brought to an orthonormal basis of the row space of M, which drops redundant samples and tells
-inconsistent ones; then every row is one conic problem (cvxpy: Clarabel, or another solver that is installed). The gap of a row
-is computed here from the solver's multipliers y, mu through the explicit dual function
+inconsistent ones; then every row is one conic problem (cvxpy: Clarabel, or another solver that is installed). The gap
+of a row is computed here from the solver's multipliers y, mu through the explicit dual function
 
     d(y, mu) = y't - kappa mu - sum_j f*(max(|g_j| - mu 1_mask, 0)),   g = V'y,
 
@@ -25,7 +25,8 @@ OBJECTIVES = ("l1", "l2", "perspective", "none")
 
 
 class ExactRows(NamedTuple):
-    """A (r, d), multiplier of the ball (r,), gap (r,), n_steps (r,), status (r,): optimal, infeasible, inaccurate, not_finite.
+    """A (r, d), multiplier of the ball (r,), gap (r,), n_steps (r,), status (r,): optimal, infeasible, inaccurate,
+    not_finite.
 
     residual: (r,) max |M a - z| / max |z|. A row without solution is NaN.
     """
@@ -57,7 +58,9 @@ def orthonormal_equations(
     if M.ndim != 2 or Z.ndim != 2 or M.shape[0] != Z.shape[0]:
         raise ValueError(f"M and Z must have a row per sample each, got shapes {M.shape} and {Z.shape}")
     if not np.isfinite(M).all():
-        raise ValueError(f"M has a value that is not finite at {tuple(int(i) for i in np.argwhere(~np.isfinite(M))[0])}")
+        raise ValueError(
+            f"M has a value that is not finite at {tuple(int(i) for i in np.argwhere(~np.isfinite(M))[0])}"
+        )
     left, sigma, V = np.linalg.svd(M, full_matrices=False)
     k = int((sigma > rank_tol * sigma[0]).sum()) if sigma.size else 0
     left, sigma, V = left[:, :k], sigma[:k], V[:k]
@@ -89,7 +92,8 @@ def _penalty(a: np.ndarray, objective: str, alpha: float, beta: float, eta: floa
 
 
 def _dual_value(t, y, mu, V, mask, kappa, objective, alpha, beta, eta) -> float:
-    """Largest dual value on the ray through (y, mu) that the solver's point, feasible only up to its tolerance, allows."""
+    """Largest dual value on the ray through (y, mu) that the solver's point, feasible only up to its tolerance,
+    allows."""
     g = np.abs(V.T @ y)
     if objective in ("l1", "none"):
         limit = beta if objective == "l1" else 0.0
@@ -144,7 +148,8 @@ def exact_rows(
 
     Args:
         V, T, consistent: see `orthonormal_equations`; a row that is not consistent is infeasible. V may be any matrix.
-        objective: "l1" | "l2" | "perspective" | "none". kappa, ball_mask: the ball; None: every coordinate, inf: no ball.
+        objective: "l1" | "l2" | "perspective" | "none". kappa, ball_mask: the ball; None: every coordinate, inf: no
+            ball.
         solver: "CLARABEL", or another that cvxpy finds installed, such as "MOSEK".
         rtol: a row is "optimal" if gap <= rtol (1 + |f|) and the equations hold to it, else "inaccurate".
         zero_below: weights at most this times the row's largest become zeros; an interior point has none of its own.

@@ -34,8 +34,8 @@ def fista(
 ) -> tuple[Float[np.ndarray, "r d"], Float[np.ndarray, " r"], np.ndarray]:
     """The row problems from `start` until the gap is small enough.
 
-    Args are those of `solve_rows`, arrays throughout; slack (r,) is the absolute gap that is enough; start (r, d) need not
-    be feasible.
+    Args are those of `solve_rows`, arrays throughout; slack (r,) is the absolute gap that is enough; start (r, d) need
+    not be feasible.
 
     Returns:
         A (r, d) feasible, gap (r,), iterations (r,). A row that does not reach its tolerance returns its best iterate.

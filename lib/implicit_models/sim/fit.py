@@ -44,13 +44,22 @@ def row_weights(objective: str, lam: float, alpha: float, beta: float, eta: floa
 
 
 def solve_chunk(
-    arrays: Mapping[str, np.ndarray], chunk: Chunk, *, n_states: int, kappa: float, state: dict[str, float],
-    output: dict[str, float], perspective: bool, rtol: float, atol: float,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """The rows start..stop-1 of a problem {"G", "C", "zz", "mask", "first"}, for `map_chunks`; rows from n_states on have no ball.
+    arrays: Mapping[str, np.ndarray],
+    chunk: Chunk,
+    *,
+    n_states: int,
+    kappa: float,
+    state: dict[str, float],
+    output: dict[str, float],
+    perspective: bool,
+    rtol: float,
+    atol: float,
+) -> dict[str, np.ndarray]:
+    """The rows start..stop-1 of a problem {"G", "C", "zz", "mask", "first"}, for `map_chunks`; rows from n_states on
+    have no ball.
 
-    first (r,): the first column that a row may use, the same for all rows of the chunk; the weights before it are zero. A row
-    whose C or zz is not finite is NaN with status "not_finite"; it is not shown to the solver.
+    first (r,): the first column that a row may use, the same for all rows of the chunk; the weights before it are zero.
+    A row whose C or zz is not finite is NaN with status "not_finite"; it is not shown to the solver.
     """
     start, stop = chunk
     first = int(arrays["first"][start])
@@ -71,7 +80,13 @@ def solve_chunk(
     A[:, first:] = rows.A
     out = {"A": A, "status": np.array(rows.status).astype("<U12"), "n_steps": np.array(rows.n_steps)}
     out |= {name: np.array(getattr(rows, name), dtype=np.float64) for name in ("multiplier", "gap")}
-    for name, lost in (("A", np.nan), ("multiplier", np.nan), ("gap", np.nan), ("n_steps", 0), ("status", "not_finite")):
+    for name, lost in (
+        ("A", np.nan),
+        ("multiplier", np.nan),
+        ("gap", np.nan),
+        ("n_steps", 0),
+        ("status", "not_finite"),
+    ):
         out[name][~good] = lost
     return out
 
@@ -107,7 +122,8 @@ def first_columns(found: States, feedback: str) -> np.ndarray:
 
 
 def _layout(found: States, feedback: str, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
-    """Chunks that hold rows of one kind (of one block with "strict_upper"); those of the first run if a folder holds some."""
+    """Chunks that hold rows of one kind (of one block with "strict_upper"); those of the first run if a folder holds
+    some."""
     begun = None if resume is None else read_manifest(resume)
     n, r = found.n_states, found.n_states + found.Y.shape[1]
     parts = [(b.start, b.stop) for b in found.blocks] if feedback == "strict_upper" else [(0, n)]
@@ -150,8 +166,12 @@ def report_failed_rows(fitted: SIMResult, on_failure: str) -> None:
     if not lost.size or on_failure == "ignore":
         return
     named = ", ".join(f"{i} ({fitted.status[i]}, gap {fitted.gap[i]:.2g})" for i in lost[:5])
-    message = f"{lost.size} of {len(fitted.status)} rows are not certified: row {named}" + (", ..." if lost.size > 5 else "")
-    report = RowsNotCertified(f"{message}; rows of status not_finite or infeasible have no values", tuple(int(i) for i in lost))
+    message = f"{lost.size} of {len(fitted.status)} rows are not certified: row {named}" + (
+        ", ..." if lost.size > 5 else ""
+    )
+    report = RowsNotCertified(
+        f"{message}; rows of status not_finite or infeasible have no values", tuple(int(i) for i in lost)
+    )
     if on_failure == "raise":
         raise report
     warnings.warn(report, stacklevel=3)
@@ -190,24 +210,28 @@ def fit_sim(
     """Sparse implicit model whose rows reproduce the states and outputs of a trained network.
 
     Mathematics: in the units s of the states (x' = x / s, z' = z / s), row by row,
-        min over (A', B', b)  lambda1 ||z'_i - A'_i x' - B'_i u - b_i||^2 + f(A'_i, B'_i, b_i)   s.t.  ||A'_i||_1 <= kappa,
+        min over (A', B', b)  lambda1 ||z'_i - A'_i x' - B'_i u - b_i||^2 + f(A'_i, B'_i, b_i)   s.t.  ||A'_i||_1 <=
+        kappa,
         min over (C', D, d)   lambda2 ||y_k - C'_k x' - D_k u - d_k||^2 + f(C'_k, D_k, d_k),
-    then A = S A' S^-1, B = S B', C = C' S^-1. f = beta ||.||_1 ("l1"), alpha ||.||_2^2 ("l2"), sum of alpha s + eta t with
-    s t >= a^2, t <= 1 ("perspective"), 0 ("none"). kappa < 1 makes A well-posed whatever the units, and whatever f.
+    then A = S A' S^-1, B = S B', C = C' S^-1. f = beta ||.||_1 ("l1"), alpha ||.||_2^2 ("l2"), sum of alpha s + eta t
+    with s t >= a^2, t <= 1 ("perspective"), 0 ("none"). kappa < 1 makes A well-posed whatever the units, and whatever
+    f.
 
     Args:
         network, U: a trained network and its inputs (m, ...); or its `States`, found once for a sweep, and no U.
         objective, lambda1, lambda2, alpha, beta, eta: see above; eta = alpha if None.
-        kappa: radius of the ball, at least 1 gives no certificate of its own. ball: "state": it holds A' only; "row": B' too.
-        feedback: "full", as printed: every row may use every state, its own included. Where a state is active z_i = x_i, so that
-            A_ii near kappa imitates a row cheaply; I - A is then nearly singular and the equilibrium far from the states matched.
-            "strict_upper": the rows of a block use the layers before it, inputs and bias; needs a layered network, and A is
-            well-posed for every kappa.
+        kappa: radius of the ball, at least 1 gives no certificate of its own. ball: "state": it holds A' only; "row":
+            B' too.
+        feedback: "full", as printed: every row may use every state, its own included. Where a state is active z_i =
+            x_i, so that A_ii near kappa imitates a row cheaply; I - A is then nearly singular and the equilibrium far
+            from the states matched. "strict_upper": the rows of a block use the layers before it, inputs and bias;
+            needs a layered network, and A is well-posed for every kappa.
         scale, scale_kappa: units of the states, see `scale_of`: "theorem" | "std" | "uniform" | "none" | an array (n,).
         bias: fit b and d, weights of a constant input that the ball never holds.
-        exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised. `zero_below`: see
-            `exact_rows`.
-        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 16 to 256, about 64 chunks, if None.
+        exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised.
+            `zero_below`: see `exact_rows`.
+        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 16 to 256, about 64 chunks,
+            if None.
         resume: folder of finished rows; a run that was cut off goes on from there.
         rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
         on_failure: "warn" | "raise" | "ignore" when rows end without a certificate.
@@ -275,12 +299,23 @@ def fit_sim(
     chunks = _layout(found, feedback, rows_per_chunk, resume)
     key = "" if resume is None else content_key(arrays, (problem.n_states, sorted(settings.items()), exact))
     results, run = map_chunks(
-        solver, chunks, arrays=arrays, backend=backend, workers=workers, resume=resume, key=key, address=address,
-        start_method=start_method, warm_up=ready, progress=progress,
-    )  # fmt: skip
+        solver,
+        chunks,
+        arrays=arrays,
+        backend=backend,
+        workers=workers,
+        resume=resume,
+        key=key,
+        address=address,
+        start_method=start_method,
+        warm_up=ready,
+        progress=progress,
+    )
     lap("rows")
     timing["start-up"] = run.start_s
-    whole = {name: np.concatenate([r[name] for r in results]) for name in ("A", "multiplier", "gap", "n_steps", "status")}
+    whole = {
+        name: np.concatenate([r[name] for r in results]) for name in ("A", "multiplier", "gap", "n_steps", "status")
+    }
     A, B, C, D, b, d = original_units(whole.pop("A"), problem, units.s)
     described = {"name": objective, "lambda1": lambda1, "lambda2": lambda2}
     terms = {"l1": {"beta": beta}, "l2": {"alpha": alpha}, "perspective": {"alpha": alpha, "eta": eta}, "none": {}}
@@ -288,8 +323,21 @@ def fit_sim(
     if exact:
         described = {k: v for k, v in described.items() if not k.startswith("lambda")} | {"exact": True}
     fitted = SIMResult(
-        A, B, C, D, b, d, objective=described, kappa=float(kappa), ball=ball, feedback=feedback, scale=units, states=found,
-        timing=timing, run=run, **whole,
-    )  # fmt: skip
+        A,
+        B,
+        C,
+        D,
+        b,
+        d,
+        objective=described,
+        kappa=float(kappa),
+        ball=ball,
+        feedback=feedback,
+        scale=units,
+        states=found,
+        timing=timing,
+        run=run,
+        **whole,
+    )
     report_failed_rows(fitted, on_failure)
     return fitted

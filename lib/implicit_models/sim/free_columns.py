@@ -5,8 +5,9 @@ K = G_FF + ridge I, and what is left is a row problem in the columns B of the ba
 
     G~ = G_BB - G_BF K^+ G_FB,    c~ = c_B - G_BF K^+ c_F,    z~'z~ = z'z - c_F' K^+ c_F.
 
-K is factored in columns of unit norm, S = E K E with E = diag(K)^(-1/2): what counts as dependent must not change with the
-units of a column. Where the free columns explain a column of B, or z itself, up to rounding, what is left of it is set to zero.
+K is factored in columns of unit norm, S = E K E with E = diag(K)^(-1/2): what counts as dependent must not change with
+the units of a column. Where the free columns explain a column of B, or z itself, up to rounding, what is left of it is
+set to zero.
 """
 
 from __future__ import annotations
@@ -49,13 +50,17 @@ class FreeBlock:
         return np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale > 0.0)
 
     def charge(
-        self, t: Float[np.ndarray, "r f"], first: Float[np.ndarray, "r f"], b: Float[np.ndarray, "r f"], reach: Float[np.ndarray, " r"]
+        self,
+        t: Float[np.ndarray, "r f"],
+        first: Float[np.ndarray, "r f"],
+        b: Float[np.ndarray, "r f"],
+        reach: Float[np.ndarray, " r"],
     ) -> Float[np.ndarray, " r"]:
         """Dual value that it costs to remove the correlations t, which a projection left, from a residual v.
 
-        1/2 t'K^-1 t + |b|'|K^-1 t| over the directions, b = F'(z - v), and 1/2 (eps reach)^2 tr S^-1 for the rounding of t. What a
-        direction gained is known to the share NOISE / eigenvalue. One that looks like zero has a correlation of zero up to
-        NOISE reach; if it has more, its squared norm is taken as LEAST.
+        1/2 t'K^-1 t + |b|'|K^-1 t| over the directions, b = F'(z - v), and 1/2 (eps reach)^2 tr S^-1 for the rounding
+        of t. What a direction gained is known to the share NOISE / eigenvalue. One that looks like zero has a
+        correlation of zero up to NOISE reach; if it has more, its squared norm is taken as LEAST.
 
         Args:
             first: (r, f) correlations before the projection. reach: (r,) norms of all the terms that t is the sum of.
@@ -130,14 +135,18 @@ class Reduced:
         return whole
 
     def rounding(
-        self, G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"], zz: Float[np.ndarray, " r"], A: Float[np.ndarray, "r b"]
+        self,
+        G: Float[np.ndarray, "d d"],
+        C: Float[np.ndarray, "r d"],
+        zz: Float[np.ndarray, " r"],
+        A: Float[np.ndarray, "r b"],
     ) -> Float[np.ndarray, "r b"]:
         """Bound of the error of c~ - G~ a that the elimination makes.
 
-        S + D is factored instead of S, ||D|| <= eta = 16 f eps, and products with F have errors eta of the two norms: c~_j has an
-        error of at most eta (||z|| + ||S^+ E c_F||)(||M_j|| + ||S^+ E G_Fj||), column i of G~ likewise. A dropped direction v
-        contributes what it would if it counted, |v'c| |v'G_Fj| / v'S v, each beyond NOISE of its norms, v'S v less eta and at least
-        LEAST. A column set to zero may have been up to ROUNDING of its squared norm.
+        S + D is factored instead of S, ||D|| <= eta = 16 f eps, and products with F have errors eta of the two norms:
+        c~_j has an error of at most eta (||z|| + ||S^+ E c_F||)(||M_j|| + ||S^+ E G_Fj||), column i of G~ likewise. A
+        dropped direction v contributes what it would if it counted, |v'c| |v'G_Fj| / v'S v, each beyond NOISE of its
+        norms, v'S v less eta and at least LEAST. A column set to zero may have been up to ROUNDING of its squared norm.
 
         Args:
             G, C, zz: the data that were reduced. A: (r, b) coefficients over the ball.
@@ -150,11 +159,16 @@ class Reduced:
         error = eta * reach[:, None] * size
         if block.dropped.shape[1]:
             v = block.dropped
-            root = np.sqrt(np.maximum(np.einsum("fn,fg,gn->n", v, G[np.ix_(free, free)], v, optimize=True) - eta, LEAST))
+            root = np.sqrt(
+                np.maximum(np.einsum("fn,fg,gn->n", v, G[np.ix_(free, free)], v, optimize=True) - eta, LEAST)
+            )
             column = np.maximum(np.abs(v.T @ G[np.ix_(free, kept)]) - NOISE * own, 0.0) / root[:, None]
             row = np.maximum(np.abs(C[:, free] @ v) - NOISE * target[:, None], 0.0) / root
             error += (row + np.abs(A) @ column.T) @ column
-        return error + np.where(self.gone, np.sqrt(ROUNDING) * own, 0.0) * np.sqrt(np.maximum(self.problem[2], 0.0))[:, None]
+        return (
+            error
+            + np.where(self.gone, np.sqrt(ROUNDING) * own, 0.0) * np.sqrt(np.maximum(self.problem[2], 0.0))[:, None]
+        )
 
 
 def eliminate(

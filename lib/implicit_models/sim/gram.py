@@ -21,7 +21,8 @@ def gram(
         chunk: samples converted to float64 at a time; by default what fits in 64 MiB.
 
     Returns:
-        G (d, d) symmetric, C (r, d), zz (r,). A NaN or infinity in a column of Z shows in its row of C and entry of zz alone.
+        G (d, d) symmetric, C (r, d), zz (r,). A NaN or infinity in a column of Z shows in its row of C and entry of zz
+        alone.
 
     Raises:
         TypeError: M or Z is no array of real numbers.

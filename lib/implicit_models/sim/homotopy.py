@@ -4,9 +4,10 @@ Follows the solution of
 
     min_a  1/2 a'(G + ridge I) a - c'a + sum_j v_j(tau) |a_j|,      v_j(tau) = v0_j + tau v1_j
 
-in tau, piece by piece: on the active set with signs s, da/dtau = -w with (G_AA + ridge I) w = v1_A s, and the correlations
-r = c - G a - ridge a move by dr/dtau = G_:A w + ridge w. A piece ends when a coefficient reaches zero (it leaves), a
-correlation reaches its bound (it joins), the l1 norm over the ball reaches kappa, tau ends, or the gap is small enough.
+in tau, piece by piece: on the active set with signs s, da/dtau = -w with (G_AA + ridge I) w = v1_A s, and the
+correlations r = c - G a - ridge a move by dr/dtau = G_:A w + ridge w. A piece ends when a coefficient reaches zero (it
+leaves), a correlation reaches its bound (it joins), the l1 norm over the ball reaches kappa, tau ends, or the gap is
+small enough.
 
 Source: Osborne, Presnell, Turlach (2000); Efron et al. (2004); the row problem is Tsai thesis (2024), section 3.3.
 """
@@ -24,7 +25,12 @@ AGAIN = 1e-9  # a column that just left may not rejoin on the same side within t
 BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound to count as doing so
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
-SCAN = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
+SCAN = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"},
+}
 
 
 @njit(**OPTIONS)
@@ -51,7 +57,8 @@ def combine(G, active, k, w, out):
 
 @njit(**SCAN)
 def joins(r, dr, v0, v1, tau, direction, barred, times):
-    """Step to each column's bound into `times`, and the least of them; `barred` is 0, or NEVER for a column not in play."""
+    """Step to each column's bound into `times`, and the least of them; `barred` is 0, or NEVER for a column not in
+    play."""
     nearest = NEVER
     for j in range(r.shape[0]):
         v, dv, dj = v0[j] + tau * v1[j], v1[j] * direction, dr[j] * direction
@@ -79,9 +86,9 @@ def enough(zz, fit, norm, tau, base, kappa, rtol, slack):
 def exchange(R, k, active, a, j, side, x, q, ball, kappa):
     """Bring in column j that depends on the active ones; returns the position of the one that goes, k at kappa, or -1.
 
-    With M_j = M_A q the move a_j += side t, a_A -= side t q changes neither the residual nor, at a correlation that stands
-    at its bound, the penalty. It ends where the first coefficient is zero, or before it where the norm over the ball is
-    kappa (negative for none). x = R^-T G_Aj is left there by `append`.
+    With M_j = M_A q the move a_j += side t, a_A -= side t q changes neither the residual nor, at a correlation that
+    stands at its bound, the penalty. It ends where the first coefficient is zero, or before it where the norm over the
+    ball is kappa (negative for none). x = R^-T G_Aj is left there by `append`.
     """
     backward(R, k, x, q)
     nearest, at = NEVER, -1
@@ -106,7 +113,9 @@ def exchange(R, k, active, a, j, side, x, q, ball, kappa):
 
 
 @njit(**OPTIONS)
-def follow(G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, barred, ridge, zz, base, rtol, slack, large, cap):
+def follow(
+    G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, barred, ridge, zz, base, rtol, slack, large, cap
+):
     """Follow the path from tau to tau_end; a, r, active[:k], R and barred hold the solution at tau and are updated.
 
     Args:
@@ -119,7 +128,8 @@ def follow(G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, ba
         large: support at which to stop with LARGE. cap: largest number of pieces.
 
     Returns:
-        (k, tau, pieces, reason), reason one of END, KAPPA, GAP, LARGE, CAP, GROW (the factor has no room for one more column).
+        (k, tau, pieces, reason), reason one of END, KAPPA, GAP, LARGE, CAP, GROW (the factor has no room for one more
+        column).
     """
     d = c.shape[0]
     u, w, dr, times, x = work[0], work[1], work[2], work[3], work[4]

@@ -1,11 +1,13 @@
 """Long steps along the homotopy: from the solution at one penalty straight to the solution at a distant one, compiled.
 
-The exact path visits every event. Where many columns are active it is cheaper to aim at a distant penalty lambda with the
-present active set and signs, to exchange every column that then violates its condition (a coefficient of the wrong sign
-leaves, a correlation above its bound joins with its sign), and to repeat until none does: the primal-dual active set
-method, whose fixed point is the solution at that lambda. The ball is part of the system: on an active set with signs s
+The exact path visits every event. Where many columns are active it is cheaper to aim at a distant penalty lambda with
+the present active set and signs, to exchange every column that then violates its condition (a coefficient of the wrong
+sign leaves, a correlation above its bound joins with its sign), and to repeat until none does: the primal-dual active
+set method, whose fixed point is the solution at that lambda. The ball is part of the system: on an active set with
+signs s
 
-    a = p - mu q,   (G_AA + ridge I) p = c_A - lambda s,   (G_AA + ridge I) q = s on the ball,   mu = max(0, (s'p - kappa) / s'q),
+    a = p - mu q,   (G_AA + ridge I) p = c_A - lambda s,   (G_AA + ridge I) q = s on the ball,   mu = max(0, (s'p -
+    kappa) / s'q),
 
 so that the multiplier mu comes with every exchange. The method may cycle; its rounds are bounded, and a failed step
 restores the solution that it started from.
@@ -27,7 +29,8 @@ NOISE = 64 * 2.2e-16  # rounding of a correlation, relative to the largest at th
 
 @njit(**OPTIONS)
 def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, noise):
-    """The solution of the active set with its signs; one refinement if needed. Returns (mu, residual relative to its bound)."""
+    """The solution of the active set with its signs; one refinement if needed. Returns (mu, residual relative to its
+    bound)."""
     u, w, total, x, q = work[0], work[1], work[2], work[4], work[5]
     norm, rate = 0.0, 0.0
     for i in range(k):
@@ -83,10 +86,12 @@ def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, rid
     Args:
         kappa: radius of the ball; negative for none. inside: 1.0 for its columns, else 0.0.
         sign: (d,) signs of the active columns, 0 elsewhere; updated.
-        noise: absolute error of a correlation that counts as rounding. work: (6, d) and kept: (2, d) scratch. Others as in `homotopy.follow`.
+        noise: absolute error of a correlation that counts as rounding. work: (6, d) and kept: (2, d) scratch. Others as
+            in `homotopy.follow`.
 
     Returns:
-        (k, mu, rounds): the solution at target; or rounds = -1 and the solution at lam; or -2 where the factor has no room.
+        (k, mu, rounds): the solution at target; or rounds = -1 and the solution at lam; or -2 where the factor has no
+        room.
     """
     d = c.shape[0]
     u, x = work[0], work[4]

@@ -1,11 +1,15 @@
-"""Correlations of residuals with very many columns in low precision, with a bound on their rounding: where the largest one can be, and where it cannot.
+"""Correlations of residuals with very many columns in low precision, with a bound on their rounding: where the largest
+one can be, and where it cannot.
 
-Columns and residuals are brought to unit length and rounded, x_j / ||x_j|| = u_j + e_j and r / ||r|| = v + f. What is computed is s_j = (1 + t) (u_j'v + g):
+Columns and residuals are brought to unit length and rounded, x_j / ||x_j|| = u_j + e_j and r / ||r|| = v + f. What is
+computed is s_j = (1 + t) (u_j'v + g):
 
     | x_j'r | <= ||x_j|| ||r|| ( (1 + 2t) |s_j| + ||e_j|| ||v|| + ||f|| + gamma_m ||u_j|| ||v|| ),
 
-with t the rounding of the result, and gamma_m that of m products and their sum in any order in single precision (Higham 2002, (3.5)). ||e_j|| and ||f|| are
-computed, not bounded: they are a fraction of the largest rounding of an entry. bfloat16 is used where the machine multiplies matrices of it in hardware.
+with t the rounding of the result, and gamma_m that of m products and their sum in any order in single precision (Higham
+2002, (3.5)). ||e_j|| and ||f|| are
+computed, not bounded: they are a fraction of the largest rounding of an entry. bfloat16 is used where the machine
+multiplies matrices of it in hardware.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ CUT = 2.0**-22  # rounding of a term of a sum on tensor cores, which cut digits;
 
 
 class Rounded(NamedTuple):
-    """Columns at unit length in low precision (bfloat16 as its bits), the norms of what rounding took, ||e_j||, and the lengths ||x_j||."""
+    """Columns at unit length in low precision (bfloat16 as its bits), the norms of what rounding took, ||e_j||, and the
+    lengths ||x_j||."""
 
     low: Shaped[np.ndarray, "d m"]
     lost: Float[np.ndarray, " d"]
@@ -48,7 +53,8 @@ class Rounded(NamedTuple):
 
 
 def fast_dtype(entries: int, device: str = "cpu") -> torch.dtype:
-    """bfloat16 on a graphics card and on processors with matrix units for it (AMX), for problems of some size; else float32."""
+    """bfloat16 on a graphics card and on processors with matrix units for it (AMX), for problems of some size; else
+    float32."""
     there = device != "cpu" or getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", False)
     return torch.bfloat16 if there and entries >= SMALL else torch.float32
 
@@ -60,11 +66,16 @@ def gamma(m: int, term: float) -> float:
     """
     if m * term >= 0.5:
         raise ValueError(f"inner products of {m} terms in single precision have no known digit")
-    return m * term / (1 - m * term) * (1 + 1e-6) + 2.0**-100  # lengths are rounded too, and entries below the least normal number
+    return (
+        m * term / (1 - m * term) * (1 + 1e-6) + 2.0**-100
+    )  # lengths are rounded too, and entries below the least normal number
 
 
-def rounded_columns(X: Float[Tensor, "d m"], dtype: torch.dtype) -> tuple[Tensor, Float[Tensor, " d"], Float[Tensor, " d"]]:
-    """Columns, the rows of X, at unit length in low precision, and `lost` and `norm` of `Rounded`, on the device of X; a column of zeros stays."""
+def rounded_columns(
+    X: Float[Tensor, "d m"], dtype: torch.dtype
+) -> tuple[Tensor, Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """Columns, the rows of X, at unit length in low precision, and `lost` and `norm` of `Rounded`, on the device of X;
+    a column of zeros stays."""
     most = X.abs().amax(1, keepdim=True)
     unit = X / torch.where(most > 0, most, 1.0)
     length = unit.norm(dim=1, keepdim=True)
@@ -74,7 +85,9 @@ def rounded_columns(X: Float[Tensor, "d m"], dtype: torch.dtype) -> tuple[Tensor
     return values, unit.norm(dim=1), (length * most)[:, 0]
 
 
-def correlations(values: Tensor, r: Float[Tensor, "b m"], term: float = 2.0**-24) -> tuple[Tensor, float, Tensor, Tensor]:
+def correlations(
+    values: Tensor, r: Float[Tensor, "b m"], term: float = 2.0**-24
+) -> tuple[Tensor, float, Tensor, Tensor]:
     """s (b, d) in single precision, 1 + 2t, ||v|| and ||f|| + gamma_m ||u|| ||v|| (b,) of residuals."""
     most = r.abs().amax(1, keepdim=True)
     unit = r / torch.where(most > 0, most, 1.0)
@@ -90,7 +103,8 @@ def correlations(values: Tensor, r: Float[Tensor, "b m"], term: float = 2.0**-24
 
 @contextmanager
 def in_single(on_card: bool = True) -> Iterator[None]:
-    """Products and convolutions of single precision numbers on a card with sums in single precision inside, whatever the user allows. For one thread: the settings are global."""
+    """Products and convolutions of single precision numbers on a card with sums in single precision inside, whatever
+    the user allows. For one thread: the settings are global."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     allowed = matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32
     if on_card:
@@ -104,7 +118,8 @@ def in_single(on_card: bool = True) -> Iterator[None]:
 
 @njit(**OPTIONS)
 def largest(S, factor, size, base, lost, norm, k, best, bound, outside):
-    """The k columns j of the largest (factor |S_ij| + lost_j size_i + base_i) norm_j of every row, ascending in j, and that of each; outside (b,): the largest of the others.
+    """The k columns j of the largest (factor |S_ij| + lost_j size_i + base_i) norm_j of every row, ascending in j, and
+    that of each; outside (b,): the largest of the others.
 
     A heap whose root is the least of the k; runs of columns that do not reach it are passed by their maximum.
     """
@@ -157,9 +172,11 @@ def largest(S, factor, size, base, lost, norm, k, best, bound, outside):
 
 @njit(**OPTIONS)
 def leads(X, r, best, bound, outside, lead):
-    """max_j |x_j'r_i| over all columns in double precision, read from the largest bound on until no other could be larger; returns how many rows were read whole.
+    """max_j |x_j'r_i| over all columns in double precision, read from the largest bound on until no other could be
+    larger; returns how many rows were read whole.
 
-    A product above its bound tells that the machine's low precision is not what the bound assumes: that row is read whole too.
+    A product above its bound tells that the machine's low precision is not what the bound assumes: that row is read
+    whole too.
     """
     k, whole = best.shape[1], 0
     for i in range(len(r)):
@@ -178,8 +195,11 @@ def leads(X, r, best, bound, outside, lead):
     return whole
 
 
-def host_bounds(rounded: Rounded, values: Tensor, r: Float[np.ndarray, "b m"], k: int) -> tuple[Int[np.ndarray, "b k"], np.ndarray, np.ndarray]:
-    """Columns of the k largest bounds of every row, ascending, their bounds, and the largest of all others, over ||r||."""
+def host_bounds(
+    rounded: Rounded, values: Tensor, r: Float[np.ndarray, "b m"], k: int
+) -> tuple[Int[np.ndarray, "b k"], np.ndarray, np.ndarray]:
+    """Columns of the k largest bounds of every row, ascending, their bounds, and the largest of all others, over
+    ||r||."""
     S, factor, size, base = correlations(values, torch.from_numpy(r))
     best, bound, outside = np.empty((len(r), k), np.int64), np.empty((len(r), k)), np.empty(len(r))
     largest(S.numpy(), factor, size.numpy(), base.numpy(), rounded.lost, rounded.norm, k, best, bound, outside)

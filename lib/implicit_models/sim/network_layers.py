@@ -1,9 +1,11 @@
-"""The layers of a trained network as state-driven rows see them: blocks of states, and what each position of a block reads.
+"""The layers of a trained network as state-driven rows see them: blocks of states, and what each position of a block
+reads.
 
-The network is traced; every activation starts a block of states (channels x positions), and the affine part before it is followed
-back to the blocks and the input that it reads. Position w of block l reads, from block k, all channels at the positions
-`sources[k][w]`: the receptive field of convolutions, sums, averages and slices, whatever the weights are. All rows of a position share
-these columns, and so one Gram matrix. Max-pooling keeps its exact form: a block of derived states, to be read but not fitted.
+The network is traced; every activation starts a block of states (channels x positions), and the affine part before it
+is followed back to the blocks and the input that it reads. Position w of block l reads, from block k, all channels at
+the positions `sources[k][w]`: the receptive field of convolutions, sums, averages and slices, whatever the weights are.
+All rows of a position share these columns, and so one Gram matrix. Max-pooling keeps its exact form: a block of derived
+states, to be read but not fitted.
 
 Source: Tsai thesis (2024), sections 2.5 and 3.2; SIM paper, section 2.
 """
@@ -31,9 +33,15 @@ FUNCTIONS = {torch.relu: "relu", nn.functional.relu: "relu", torch.tanh: "tanh",
 METHODS = {"relu": "relu", "relu_": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
 WEIGHTED, MAXIMA = (nn.Conv1d, nn.Conv2d, nn.Linear), (nn.MaxPool1d, nn.MaxPool2d)
 OUT_OF_PLACE = {
-    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, operator.itruediv: operator.truediv,
-    "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div",
-}  # fmt: skip
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+    "add_": "add",
+    "sub_": "sub",
+    "mul_": "mul",
+    "div_": "div",
+}
 TRIED = 3  # samples of the forward passes that read shapes and compare the blocks with the network
 
 
@@ -41,9 +49,12 @@ TRIED = 3  # samples of the forward passes that read shapes and compare the bloc
 class Block:
     """States of one call of an activation, or of a max-pooling (activation "max_pool", derived).
 
-    node: in the traced graph. shape: (C, *S) of a sample, or (F,). sources: block (INPUT for the input) -> (P, k) positions read, -1 for none.
-    channel: block -> (C, g) the channels that each of ours reads there, -1 for none, or None where the network mixes all of them.
-    entries: block -> entries of the network's own rows there, what is read inside the image, one channel or all of them.
+    node: in the traced graph. shape: (C, *S) of a sample, or (F,). sources: block (INPUT for the input) -> (P, k)
+        positions read, -1 for none.
+    channel: block -> (C, g) the channels that each of ours reads there, -1 for none, or None where the network mixes
+        all of them.
+    entries: block -> entries of the network's own rows there, what is read inside the image, one channel or all of
+        them.
     """
 
     node: str
@@ -109,7 +120,8 @@ class NetworkLayers:
         return sum(m.weight.numel() for m in modules if isinstance(m, WEIGHTED))
 
     def affine(self, target: int | None, known: Mapping[int, Tensor]) -> Tensor:
-        """The argument of block `target`'s activation, or the output for None, given the blocks and the input (INPUT) that it reads.
+        """The argument of block `target`'s activation, or the output for None, given the blocks and the input (INPUT)
+        that it reads.
 
         What the forward changes in place is a new tensor here: `known` stays as it is.
 
@@ -191,19 +203,25 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
     """Blocks of a network and their receptive fields.
 
     Args:
-        network: modules Conv1d/2d, Linear behind a flattened or flat value, BatchNorm, pooling, dropout, and activations (modules or functions)
-            of `activations.COMPONENTWISE`, with sums, slices, padding by constants, means over positions, and constants; in evaluation mode.
+        network: modules Conv1d/2d, Linear behind a flattened or flat value, BatchNorm, pooling, dropout, and
+            activations (modules or functions) of `activations.COMPONENTWISE`, with sums, slices, padding by constants,
+            means over positions, and constants; in evaluation mode.
         input_shape: of a sample, (C, *S) or (F,).
-    Raises: ValueError for a network in training mode, or whose blocks do not make its outputs again; TypeError naming the module or function
+    Raises: ValueError for a network in training mode, or whose blocks do not make its outputs again; TypeError naming
+    the module or function
         that is not read.
     """
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
     training = [name or type(network).__name__ for name, m in network.named_modules() if m.training]
     if training:
-        raise ValueError(f"the network is in training mode ({training[0]} and {len(training) - 1} more): call eval() first")
+        raise ValueError(
+            f"the network is in training mode ({training[0]} and {len(training) - 1} more): call eval() first"
+        )
     own = copy.deepcopy(network).cpu().requires_grad_(False)
-    dtype = next((t.dtype for t in (*own.parameters(), *own.buffers()) if t.is_floating_point()), torch.get_default_dtype())
+    dtype = next(
+        (t.dtype for t in (*own.parameters(), *own.buffers()) if t.is_floating_point()), torch.get_default_dtype()
+    )
     try:
         traced = fx.GraphModule(own, Tracer().trace(own))
     except Exception as error:  # whatever the forward raises when it is given a symbol
@@ -215,13 +233,18 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
     for node in traced.graph.nodes:
         if node.op == "placeholder":
             if values:
-                raise TypeError(f"{type(network).__name__}.forward has a second argument, {node.target!r}: a model has one input")
+                raise TypeError(
+                    f"{type(network).__name__}.forward has a second argument, {node.target!r}: a model has one input"
+                )
             shape = tuple(input_shape)
             values[node.name] = Reach.of_block(INPUT, shape)
         elif node.op == "output":
             found = values[node.args[0].name] if isinstance(node.args[0], fx.Node) else None
             if not isinstance(found, Reach):
-                raise TypeError(f"{type(network).__name__} must return one tensor that depends on the input, it returns {node.args[0]!r}")
+                raise TypeError(
+                    f"{type(network).__name__} must return one tensor that depends on the input, it returns"
+                    f" {node.args[0]!r}"
+                )
             layers = NetworkLayers(traced, tuple(blocks), tuple(input_shape), found, dtype)
             _compare(layers, own)
             return layers
@@ -231,16 +254,26 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name])
             name = _activation(traced, node)
             module = traced.get_submodule(node.target) if node.op == "call_module" else None
-            where = f"module {node.target!r} ({type(module).__name__})" if module is not None else f"{getattr(node.target, '__name__', node.target)} in the forward"
+            where = (
+                f"module {node.target!r} ({type(module).__name__})"
+                if module is not None
+                else f"{getattr(node.target, '__name__', node.target)} in the forward"
+            )
             try:
                 if name is not None or isinstance(module, MAXIMA):
-                    before = first_operand(args, kwargs) if name is not None else pooled(module, first_operand(args, kwargs))
+                    before = (
+                        first_operand(args, kwargs) if name is not None else pooled(module, first_operand(args, kwargs))
+                    )
                     channels = {k: (input_shape if k == INPUT else blocks[k].shape)[0] for k in before.reads}
                     entries = {k: before.entries(k, c) for k, c in channels.items()}
-                    blocks.append(Block(node.name, name or "max_pool", shapes[node.name], before.reads, before.channel, entries))
+                    blocks.append(
+                        Block(node.name, name or "max_pool", shapes[node.name], before.reads, before.channel, entries)
+                    )
                     values[node.name] = Reach.of_block(len(blocks) - 1, shapes[node.name])
                 else:
-                    values[node.name] = reach_of(module, getattr(node.target, "__name__", node.target), args, kwargs, shapes.get(node.name))
+                    values[node.name] = reach_of(
+                        module, getattr(node.target, "__name__", node.target), args, kwargs, shapes.get(node.name)
+                    )
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{where}: {error}") from error
     raise TypeError(f"{type(network).__name__} returns nothing")
@@ -264,20 +297,26 @@ def _shapes(traced: fx.GraphModule, input_shape: tuple[int, ...], dtype: torch.d
 
 def _compare(layers: NetworkLayers, network: nn.Module) -> None:
     """Raises: ValueError where the blocks, one after the other, do not make the network's outputs of random inputs."""
-    u = torch.randn(TRIED, *layers.input_shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(layers.dtype)
+    u = torch.randn(TRIED, *layers.input_shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(
+        layers.dtype
+    )
     with torch.no_grad():
         y, known = network(u.clone()), {INPUT: u}
         for block in range(len(layers.blocks)):
             known[block] = layers.apply(block, layers.affine(block, known))
         mine = layers.affine(None, known)
     if len(y) != TRIED:
-        raise ValueError(f"{type(network).__name__} makes {len(y)} outputs of {TRIED} samples: the batch must stay dimension 0")
+        raise ValueError(
+            f"{type(network).__name__} makes {len(y)} outputs of {TRIED} samples: the batch must stay dimension 0"
+        )
     tol = 1e3 * torch.finfo(layers.dtype).eps
     there = y[torch.isfinite(y)]
-    if not torch.allclose(mine, y, rtol=tol, atol=tol * float(there.abs().max() if len(there) else 1.0), equal_nan=True):
+    if not torch.allclose(
+        mine, y, rtol=tol, atol=tol * float(there.abs().max() if len(there) else 1.0), equal_nan=True
+    ):
         raise ValueError(
-            f"{type(network).__name__} differs from its blocks by {float((mine - y).abs().max()):.3g} on random inputs: a part of it is random, "
-            "or changes in place what it reads again"
+            f"{type(network).__name__} differs from its blocks by {float((mine - y).abs().max()):.3g} on random inputs:"
+            " a part of it is random, or changes in place what it reads again"
         )
 
 
@@ -287,5 +326,7 @@ def _activation(traced: fx.GraphModule, node: fx.Node) -> str | None:
     else:
         name = (FUNCTIONS if node.op == "call_function" else METHODS).get(node.target)
     if name is not None and name.split("(")[0] not in COMPONENTWISE:
-        raise TypeError(f"{node.target!r} is the map {name}, which is not componentwise: its rows cannot be fitted one by one")
+        raise TypeError(
+            f"{node.target!r} is the map {name}, which is not componentwise: its rows cannot be fitted one by one"
+        )
     return name

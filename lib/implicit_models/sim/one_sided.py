@@ -1,14 +1,18 @@
 """Least squares on a support that counts what ReLU lets through: errors of a state that stays closed weigh less.
 
-A row p = M b + beta stands before max(0, p), its target z too. Where z is positive, (p - z)^2 bounds what the activations differ by; where it is not, they
-differ by max(0, p), and how far p is below zero only tells how near it is to opening, with a weight 0 <= w <= 1:
+A row p = M b + beta stands before max(0, p), its target z too. Where z is positive, (p - z)^2 bounds what the
+activations differ by; where it is not, they differ by max(0, p), and how far p is below zero only tells how near it is
+to opening, with a weight 0 <= w <= 1:
 
-    min_{b on the support, beta}  1/2 sum_{z_i > 0} (p_i - z_i)^2 + 1/2 sum_{z_i <= 0} (w (p_i - z_i)^2 + (1 - w) max(0, p_i)^2) + ridge/2 sum_j G_jj b_j^2.
+    min_{b on the support, beta}  1/2 sum_{z_i > 0} (p_i - z_i)^2 + 1/2 sum_{z_i <= 0} (w (p_i - z_i)^2 + (1 - w) max(0,
+    p_i)^2) + ridge/2 sum_j G_jj b_j^2.
 
-w = 1 is least squares, w = 0 bounds the squared error of the activations. The sum is convex, and majorised at any p by least squares to the targets t_i = z_i,
-or w z_i + (1 - w) min(0, p_i) where z_i <= 0: one factor of G on the support serves every sweep t -> b. Sweeps are accelerated (Nesterov, with restarts).
+w = 1 is least squares, w = 0 bounds the squared error of the activations. The sum is convex, and majorised at any p by
+least squares to the targets t_i = z_i, or w z_i + (1 - w) min(0, p_i) where z_i <= 0: one factor of G on the support
+serves every sweep t -> b. Sweeps are accelerated (Nesterov, with restarts).
 
-Source: the majorisation is that of one-sided least squares (Hunter and Lange 2004); Beck and Teboulle (2009), O'Donoghue and Candes (2015) for the sweeps.
+Source: the majorisation is that of one-sided least squares (Hunter and Lange 2004); Beck and Teboulle (2009),
+O'Donoghue and Candes (2015) for the sweeps.
 """
 
 from __future__ import annotations
@@ -26,13 +30,22 @@ DECREASE = 1e-4  # relative, of the sum over a position's rows, below which it e
 
 
 def one_sided(
-    M: Float[np.ndarray, "d m"], G: Float[np.ndarray, "d d"], z: Float[np.ndarray, "r m"], level: Float[np.ndarray, " r"], A: Float[np.ndarray, "r d"],
-    start: Float[np.ndarray, "r d"], ridge: float, weight: float = CLOSED, sweeps: int = SWEEPS, decrease: float = DECREASE,
-) -> tuple[Float[np.ndarray, "r d"], Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:  # fmt: skip
+    M: Float[np.ndarray, "d m"],
+    G: Float[np.ndarray, "d d"],
+    z: Float[np.ndarray, "r m"],
+    level: Float[np.ndarray, " r"],
+    A: Float[np.ndarray, "r d"],
+    start: Float[np.ndarray, "r d"],
+    ridge: float,
+    weight: float = CLOSED,
+    sweeps: int = SWEEPS,
+    decrease: float = DECREASE,
+) -> tuple[Float[np.ndarray, "r d"], Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
     """Coefficients on the supports of A, the change of each bias, and the loss.
 
     Args:
-        M: centred columns, G = M M'. z: centred targets, z + level[:, None] before the activation; zeros for a row without a target.
+        M: centred columns, G = M M'. z: centred targets, z + level[:, None] before the activation; zeros for a row
+            without a target.
         start: least squares on the supports. ridge: relative to each column's squared norm. weight: w.
     Source: the module's.
     """
@@ -64,7 +77,8 @@ def one_sided(
 
 @njit(**OPTIONS)
 def majorised(p, bias, z, level, weight, mean):
-    """The loss of every row at p + bias, without its ridge; p becomes the targets t of the least squares that majorise it there, mean their means."""
+    """The loss of every row at p + bias, without its ridge; p becomes the targets t of the least squares that majorise
+    it there, mean their means."""
     r, m = p.shape
     loss = np.empty(r)
     for i in range(r):

@@ -4,7 +4,8 @@ Minimising alpha s + eta t over s t >= x^2, 0 <= t <= 1 leaves the penalty ("rev
 
     phi(x) = 2 sqrt(alpha eta) |x|   for |x| <= knee = sqrt(eta / alpha),      alpha x^2 + eta   beyond.
 
-Its conjugate is explicit: for |y| <= 2 sqrt(alpha eta) the supremum of x y - phi(x) is at x = 0, beyond it at x = y / (2 alpha):
+Its conjugate is explicit: for |y| <= 2 sqrt(alpha eta) the supremum of x y - phi(x) is at x = 0, beyond it at x = y /
+(2 alpha):
 
     phi*(y) = max(0, y^2 / (4 alpha) - eta).
 
@@ -15,10 +16,10 @@ The row problem and its dual, with r = M'rho and mu the multiplier of the ball o
 
 phi* is finite everywhere, so rho = z - M a gives a bound without any scaling; mu is the best for that rho.
 
-Two identities. phi(x) >= 2 sqrt(alpha eta) |x| with equality up to the knee: an l1 solution (weight 2 sqrt(alpha eta)) whose
-coefficients all stay below the knee solves this problem too. With eta = alpha, as SIM paper (4) has it, the knee is 1: inside a
-ball kappa <= 1 the perspective relaxation IS the l1 norm, with weight 2 alpha. And with eta = 0, which is what (5) and (10) of
-the paper print (no cost on t, so t = 1), phi(x) = alpha x^2: ridge, without zeros.
+Two identities. phi(x) >= 2 sqrt(alpha eta) |x| with equality up to the knee: an l1 solution (weight 2 sqrt(alpha eta))
+whose coefficients all stay below the knee solves this problem too. With eta = alpha, as SIM paper (4) has it, the knee
+is 1: inside a ball kappa <= 1 the perspective relaxation IS the l1 norm, with weight 2 alpha. And with eta = 0, which
+is what (5) and (10) of the paper print (no cost on t, so t = 1), phi(x) = alpha x^2: ridge, without zeros.
 
 Source: SIM paper, (4), (5), (10), corrected; Frangioni and Gentile (2006).
 """
@@ -45,7 +46,7 @@ def _weights(alpha: float, eta: float) -> tuple[float, float]:
     return float(alpha), float(eta)
 
 
-def perspective_penalty(x: Float[np.ndarray, "..."], *, alpha: float, eta: float) -> Float[np.ndarray, "..."]:
+def perspective_penalty(x: Float[np.ndarray, ...], *, alpha: float, eta: float) -> Float[np.ndarray, ...]:
     """phi(x): 2 sqrt(alpha eta) |x| up to the knee sqrt(eta / alpha), alpha x^2 + eta beyond.
 
     Args: x: any shape. alpha: weight of the square, positive. eta: weight of a non-zero, not negative.
@@ -58,7 +59,7 @@ def perspective_penalty(x: Float[np.ndarray, "..."], *, alpha: float, eta: float
     return np.where(size <= np.sqrt(eta / alpha), 2 * np.sqrt(alpha * eta) * size, alpha * size**2 + eta)
 
 
-def perspective_conjugate(y: Float[np.ndarray, "..."], *, alpha: float, eta: float) -> Float[np.ndarray, "..."]:
+def perspective_conjugate(y: Float[np.ndarray, ...], *, alpha: float, eta: float) -> Float[np.ndarray, ...]:
     """phi*(y) = max(0, y^2 / (4 alpha) - eta).
 
     Args: y: any shape. alpha, eta: as `perspective_penalty`.
@@ -68,7 +69,7 @@ def perspective_conjugate(y: Float[np.ndarray, "..."], *, alpha: float, eta: flo
     return np.maximum(0.0, np.asarray(y, dtype=np.float64) ** 2 / (4 * alpha) - eta)
 
 
-def perspective_prox(v: Float[np.ndarray, "..."], step: float, *, alpha: float, eta: float) -> Float[np.ndarray, "..."]:
+def perspective_prox(v: Float[np.ndarray, ...], step: float, *, alpha: float, eta: float) -> Float[np.ndarray, ...]:
     """argmin_x 1/2 (x - v)^2 + step phi(x).
 
     Mathematics: soft(v, 2 step sqrt(alpha eta)) if that is no larger than the knee, else v / (1 + 2 step alpha).
@@ -116,7 +117,8 @@ def certify_perspective(
 
     Args:
         G: (d, d). C: (r, d). zz: (r,). A: (r, d) candidate rows.
-        alpha, eta: as `perspective_penalty`. kappa: scalar or (r,). ball_mask: (d,), None for all, all False for no ball.
+        alpha, eta: as `perspective_penalty`. kappa: scalar or (r,). ball_mask: (d,), None for all, all False for no
+            ball.
     Returns: gap (r,), objective (r,).
     """
     G, C, A = (np.asarray(v, dtype=np.float64) for v in (G, C, A))
@@ -124,7 +126,9 @@ def certify_perspective(
     ball = np.ones(C.shape[1], bool) if ball_mask is None else np.asarray(ball_mask, bool)
     gap, objective = np.empty(len(C)), np.empty(len(C))
     weights = {"alpha": alpha, "eta": eta}
-    for i in range(len(C)):  # one by one: a product of many rows rounds differently, and a row must not depend on its batch
+    for i in range(
+        len(C)
+    ):  # one by one: a product of many rows rounds differently, and a row must not depend on its batch
         Ga = G @ A[i]
         fit, square, r = C[i] @ A[i], A[i] @ Ga, np.abs(C[i] - Ga)
         penalty = perspective_penalty(A[i], **weights).sum()
@@ -152,14 +156,16 @@ def solve_perspective_rows(
 ) -> Any:
     """All rows of the perspective relaxation, each with a certified duality gap.
 
-    Mathematics: min_a 1/2 ||M a - z||^2 + sum_j phi(a_j) s.t. sum_S |a_j| <= kappa. The l1 rows (weight 2 sqrt(alpha eta)) come
-    first; a row whose coefficients stay below the knee is solved, the others are followed from there by the active set of
-    perspective_path.py. A row that ends above the tolerance goes to FISTA, and its status says so.
+    Mathematics: min_a 1/2 ||M a - z||^2 + sum_j phi(a_j) s.t. sum_S |a_j| <= kappa. The l1 rows (weight 2 sqrt(alpha
+        eta)) come
+    first; a row whose coefficients stay below the knee is solved, the others are followed from there by the active set
+    of perspective_path.py. A row that ends above the tolerance goes to FISTA, and its status says so.
 
     Args:
         G: (d, d) M'M. C: (r, d) Z'M. zz: (r,) squared norms of the targets.
         alpha: weight of the square, positive. eta: weight of a non-zero, not negative; 0 is ridge.
-        kappa: radius of the ball, scalar or (r,). ball_mask: (d,) coordinates in it, None for all, all False for no ball.
+        kappa: radius of the ball, scalar or (r,). ball_mask: (d,) coordinates in it, None for all, all False for no
+            ball.
         rtol, atol: certificate, gap <= rtol * objective or gap <= atol * ||z||^2 / 2.
     Returns: `Rows` as `solve_rows`: A (r, d), multiplier (r,), gap (r,), n_steps (r,), status (r,).
     Raises: ValueError naming the value or shape that does not fit.

@@ -1,7 +1,7 @@
 """FISTA with restarts for the perspective penalty inside an l1 ball: the visible fallback of perspective.py, compiled.
 
-The prox of step * phi plus the ball's indicator is prox_phi(soft(v, m)) on the ball, where m >= 0 is the root of a norm that does
-not increase in m.
+The prox of step * phi plus the ball's indicator is prox_phi(soft(v, m)) on the ball, where m >= 0 is the root of a norm
+that does not increase in m.
 
 Source: Beck and Teboulle (2009); O'Donoghue and Candes (2015), gradient restart.
 """
@@ -57,7 +57,8 @@ def prox_in_ball(v, step, alpha, knee, kappa, ball, out):
 
 @njit(**OPTIONS)
 def fista_rows(G, C, alpha, knee, kappa, ball, lipschitz, A, mu, iterations):
-    """That many iterations for every row, from A; A and mu are updated in place. lipschitz: above the largest eigenvalue of G."""
+    """That many iterations for every row, from A; A and mu are updated in place. lipschitz: above the largest
+    eigenvalue of G."""
     d = C.shape[1]
     y, v, new = np.empty(d), np.empty(d), np.empty(d)
     step = 1.0 / lipschitz

@@ -4,15 +4,15 @@
     phi(x) = t |x| for |x| <= knee,  t |x| + alpha (|x| - knee)^2 beyond,   t = 2 alpha knee
 
 Any start (a, mu) is the solution for another linear term c0, made so that the optimality conditions hold, and another
-kappa0. The solution is followed along c0 + theta (c - c0), kappa0 + theta (kappa - kappa0) to theta = 1: it is piecewise linear.
-On the active set, with s the signs and E the coordinates beyond the knee,
+kappa0. The solution is followed along c0 + theta (c - c0), kappa0 + theta (kappa - kappa0) to theta = 1: it is
+piecewise linear. On the active set, with s the signs and E the coordinates beyond the knee,
 
     (G + 2 alpha E) da = dc - dmu s_ball,        s_ball'da = dkappa   while the ball is tight.
 
-A piece ends when a coefficient reaches zero or crosses the knee, a correlation reaches its bound t (+ mu in the ball), the
-ball becomes tight or mu returns to zero. Columns that depend on the active ones join as well: a small proximal term around
-the start, `REGULAR` of every diagonal, gives each system one solution; a second pass from the end of the first removes its
-effect, and the certificate is that of the problem without it.
+A piece ends when a coefficient reaches zero or crosses the knee, a correlation reaches its bound t (+ mu in the ball),
+the ball becomes tight or mu returns to zero. Columns that depend on the active ones join as well: a small proximal term
+around the start, `REGULAR` of every diagonal, gives each system one solution; a second pass from the end of the first
+removes its effect, and the certificate is that of the problem without it.
 
 Source: the homotopy of Osborne, Presnell, Turlach (2000) for the penalty of SIM paper (4); see perspective.py.
 """

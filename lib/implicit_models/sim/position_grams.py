@@ -1,8 +1,9 @@
 """Gram matrices of the receptive fields of many positions, from the products of neighbouring cells.
 
-A cell is one position of one block: its channels are consecutive rows of F (columns of the row problems, one sample after the other). Two
-windows that overlap share cells, so that the product of two cells is computed once for all windows in which both lie: for 3 x 3 windows
-25 neighbours instead of 81 pairs a window. A window's Gram matrix is then put together from blocks.
+A cell is one position of one block: its channels are consecutive rows of F (columns of the row problems, one sample
+after the other). Two
+windows that overlap share cells, so that the product of two cells is computed once for all windows in which both lie:
+for 3 x 3 windows 25 neighbours instead of 81 pairs a window. A window's Gram matrix is then put together from blocks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from implicit_models.sim.cholesky import OPTIONS
 class PairPlan:
     """Which products windows need, and where their blocks lie.
 
-    A run is a cell and consecutive later cells: rows `first` .. of F times rows `begin` .. `end`, stored from `offset` on, `end - begin` wide.
-    block, column (W, k, k): run and first column of the product of two cells of a window, for cell i not after cell j; -1 elsewhere.
+    A run is a cell and consecutive later cells: rows `first` .. of F times rows `begin` .. `end`, stored from `offset`
+        on, `end - begin` wide.
+    block, column (W, k, k): run and first column of the product of two cells of a window, for cell i not after cell j;
+    -1 elsewhere.
     """
 
     cell: Int[np.ndarray, " R"]
@@ -34,7 +37,8 @@ class PairPlan:
 
 
 def plan_pairs(cells: Int[np.ndarray, "W k"], start: Int[np.ndarray, " c_1"]) -> PairPlan:
-    """The products that the windows `cells` (ascending in each row, -1 behind) need; start: first row of each cell, and the end."""
+    """The products that the windows `cells` (ascending in each row, -1 behind) need; start: first row of each cell, and
+    the end."""
     W, k = cells.shape
     i, j = np.triu_indices(k)
     p, q = cells[:, i], cells[:, j]
@@ -125,7 +129,9 @@ def window_columns(cells: Int[np.ndarray, " k"], start: Int[np.ndarray, " c_1"])
     return np.concatenate([np.arange(start[c], start[c + 1]) for c in there]) if len(there) else np.zeros(0, np.int64)
 
 
-def gram_of_window(F: Float[np.ndarray, "R m"], start: Int[np.ndarray, " c_1"], cells: Int[np.ndarray, " k"]) -> Float[np.ndarray, "d d"]:
+def gram_of_window(
+    F: Float[np.ndarray, "R m"], start: Int[np.ndarray, " c_1"], cells: Int[np.ndarray, " k"]
+) -> Float[np.ndarray, "d d"]:
     """The same by one product: what the blocks are checked against."""
     M = F[window_columns(cells, start)]
     return M @ M.T

@@ -1,10 +1,12 @@
 """All rows of one block: positions in strips, each with one Gram matrix for all of its channels.
 
-Columns and targets are centred (a bias is free) and brought to units: column j is divided by c_j, target i by t_i, and the ball
-sum_j s_j |a_ij| <= kappa s_i in original weights reads ||a'||_1 <= kappa s_i / (t_i ref) with a'_j = a_ij c_j / t_i and c_j = s_j / ref.
+Columns and targets are centred (a bias is free) and brought to units: column j is divided by c_j, target i by t_i, and
+the ball sum_j s_j |a_ij| <= kappa s_i in original weights reads ||a'||_1 <= kappa s_i / (t_i ref) with a'_j = a_ij c_j
+/ t_i and c_j = s_j / ref.
 Constant columns are zeros here, constant targets are left out: their rows have a bias alone.
 
-A strip is a chunk for `backends.map_chunks`: its solver reads nothing but the arrays, so that any backend gives the same bits.
+A strip is a chunk for `backends.map_chunks`: its solver reads nothing but the arrays, so that any backend gives the
+same bits.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ STRIPS_A_WORKER = 2  # strips share the products at their seams: few of them was
 class BlockRows:
     """Coefficients of a block's rows at each of K budgets, in the units of the problem.
 
-    For budget t: row (R,), column (nnz,), l1 and refit (nnz,) with pointer (R + 1,). gap, fit, fit_refit (R, K): the duality gap over 1/2 ||z||^2,
-    R^2 of the l1 and the refitted row; violation (R, K) of the ball over its radius; reason (R, K), codes of `budget_rows.REASONS`; shift (R, K), of the refitted
-    row's bias, where it is not that of least squares.
+    For budget t: row (R,), column (nnz,), l1 and refit (nnz,) with pointer (R + 1,). gap, fit, fit_refit (R, K): the
+        duality gap over 1/2 ||z||^2,
+    R^2 of the l1 and the refitted row; violation (R, K) of the ball over its radius; reason (R, K), codes of
+    `budget_rows.REASONS`; shift (R, K), of the refitted row's bias, where it is not that of least squares.
     """
 
     pointer: list[Int[np.ndarray, " R_1"]]
@@ -49,20 +52,39 @@ class BlockRows:
 
     def status(self, t: int) -> dict[str, int]:
         """How many rows ended how."""
-        return {name: n for name, n in zip(REASONS, np.bincount(self.reason[:, t], minlength=len(REASONS)).tolist(), strict=True) if n}
+        return {
+            name: n
+            for name, n in zip(REASONS, np.bincount(self.reason[:, t], minlength=len(REASONS)).tolist(), strict=True)
+            if n
+        }
 
 
 def solve_block(
-    F: Float[np.ndarray, "c m"], start: Int[np.ndarray, " cells_1"], cells: Int[np.ndarray, "P k"], Z: Float[np.ndarray, "P r m"],
-    radius: Float[np.ndarray, "P r"], budget: Budget, *, ridge: float, rtol: float, atol: float, cap: int | None,
-    backend: str, workers: int | None, resume: Any = None, progress: bool | None = None, level: Float[np.ndarray, "P r"] | None = None,
-) -> BlockRows:  # fmt: skip
+    F: Float[np.ndarray, "c m"],
+    start: Int[np.ndarray, " cells_1"],
+    cells: Int[np.ndarray, "P k"],
+    Z: Float[np.ndarray, "P r m"],
+    radius: Float[np.ndarray, "P r"],
+    budget: Budget,
+    *,
+    ridge: float,
+    rtol: float,
+    atol: float,
+    cap: int | None,
+    backend: str,
+    workers: int | None,
+    resume: Any = None,
+    progress: bool | None = None,
+    level: Float[np.ndarray, "P r"] | None = None,
+) -> BlockRows:
     """Rows of a block; `row` is position-major, p r + channel, and `column` a row of F.
 
     Args:
-        F: columns in their units, start: first row of every cell and the end. cells: what each position reads, -1 behind.
+        F: columns in their units, start: first row of every cell and the end. cells: what each position reads, -1
+            behind.
         Z: targets in their units, radius: of the unit ball of every row.
-        ridge: of the refit, relative to each column's squared norm. rtol, atol: of the certificate. cap: largest support of a row, or None.
+        ridge: of the refit, relative to each column's squared norm. rtol, atol: of the certificate. cap: largest
+            support of a row, or None.
         backend, workers, resume, progress: see `backends.map_chunks`.
         level: of the targets, in their units: then the refit is `one_sided`, for Z + level before ReLU.
     """
@@ -75,19 +97,36 @@ def solve_block(
     settings = (budget, float(ridge), rtol, atol, cap)
     key = "" if resume is None else content_key(arrays, (settings, size))
     found, run = map_chunks(
-        partial(solve_strip, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap), chunks_of(0, P, size), arrays=arrays,
-        backend=backend, workers=workers, resume=resume, key=key, progress=progress,
-    )  # fmt: skip
+        partial(solve_strip, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap),
+        chunks_of(0, P, size),
+        arrays=arrays,
+        backend=backend,
+        workers=workers,
+        resume=resume,
+        key=key,
+        progress=progress,
+    )
     K = len(budget)
     counts = [np.concatenate([f[f"count{t}"] for f in found]) for t in range(K)]
-    join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]  # noqa: E731
-    whole = {name: np.concatenate([f[name] for f in found]) for name in ("gap", "fit", "fit_refit", "violation", "reason")}
+    join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]
+    whole = {
+        name: np.concatenate([f[name] for f in found]) for name in ("gap", "fit", "fit_refit", "violation", "reason")
+    }
     pointer = [np.concatenate([[0], np.cumsum(c)]) for c in counts]
     shift = None if level is None else np.concatenate([f["shift"] for f in found])
     return BlockRows(pointer, join("column"), join("l1"), join("refit"), run=run, shift=shift, **whole)
 
 
-def solve_strip(arrays: Mapping[str, np.ndarray], chunk: tuple[int, int], *, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None) -> dict[str, np.ndarray]:
+def solve_strip(
+    arrays: Mapping[str, np.ndarray],
+    chunk: tuple[int, int],
+    *,
+    budget: Budget,
+    ridge: float,
+    rtol: float,
+    atol: float,
+    cap: int | None,
+) -> dict[str, np.ndarray]:
     """The rows of the positions chunk[0] .. chunk[1] - 1."""
     F, start, Z, radius = arrays["F"], arrays["start"], arrays["Z"], arrays["radius"]
     a, b = chunk

@@ -1,8 +1,8 @@
 """The row problems of a set of states: one Gram matrix, one right-hand side per state and output.
 
-Every row of (A, B, b) and of (C, D, d) is a problem in the columns M = [X, U, 1]; it needs G = M'M, its own M'z and z'z only.
-Dividing states by positive constants s acts on these by products with 1/s, so that one pass over the samples serves every
-scale, objective and kappa.
+Every row of (A, B, b) and of (C, D, d) is a problem in the columns M = [X, U, 1]; it needs G = M'M, its own M'z and z'z
+only. Dividing states by positive constants s acts on these by products with 1/s, so that one pass over the samples
+serves every scale, objective and kappa.
 
 Source: SIM paper, section 3.1 (the problem separates over rows), (7).
 """
@@ -64,7 +64,9 @@ class RowProblem:
             lost = (np.isfinite(before) & ~np.isfinite(squares)) | ((squares == 0) & (before != 0))
             if lost.any():
                 j = int(np.flatnonzero(lost)[0])
-                raise ValueError(f"the scale of state {j}, {unit[j]:.3g}, takes its sum of squares out of float64's range")
+                raise ValueError(
+                    f"the scale of state {j}, {unit[j]:.3g}, takes its sum of squares out of float64's range"
+                )
         return RowProblem(G, C, zz, self.n_states, self.n_inputs, self.bias, self.n_samples)
 
 
@@ -75,7 +77,8 @@ def row_problem(states: States, *, bias: bool = True, samples_a_pass: int = SAMP
         states: of the network; memory maps are read `samples_a_pass` rows at a time.
         bias: append a column of ones to M.
     Returns: `RowProblem`; kept with the states, so that a sweep computes it once.
-    Raises: ValueError naming the state or input and the sample of a value in X or U that is not finite: a column that every
+    Raises: ValueError naming the state or input and the sample of a value in X or U that is not finite: a column that
+    every
         row uses. A value in Z or Y that is not finite makes its own row's C and zz not finite.
     """
     from implicit_models.sim.gram import gram

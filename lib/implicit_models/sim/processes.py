@@ -60,16 +60,21 @@ def _solve(chunk: Chunk) -> Result:
 
 
 def _shared_folder(n_bytes: int) -> str:
-    """A temporary folder in memory where there is room for it, on disk otherwise: small containers have little /dev/shm."""
+    """A temporary folder in memory where there is room for it, on disk otherwise: small containers have little
+    /dev/shm."""
     room = Path("/dev/shm")
     in_memory = room.is_dir() and os.access(room, os.W_OK) and shutil.disk_usage(room).free > 1.2 * n_bytes + 2**20
     return tempfile.mkdtemp(prefix="rows-", dir=room if in_memory else None)
 
 
 def run_processes(
-    solver: Solver, todo: list[Chunk], arrays: dict[str, np.ndarray], report: RunReport, start_method: str | None,
+    solver: Solver,
+    todo: list[Chunk],
+    arrays: dict[str, np.ndarray],
+    report: RunReport,
+    start_method: str | None,
     warm_up: Callable[[], None] | None = None,
-) -> Iterator[tuple[Chunk, Result]]:  # fmt: skip
+) -> Iterator[tuple[Chunk, Result]]:
     """Results as they come.
 
     Raises: ValueError for an unknown start method; WorkerLost if pools die three times in a row without a result.
@@ -115,8 +120,9 @@ def run_processes(
                 barren = 0 if len(left) < solved_before else barren + 1
                 if barren >= MOST_RESTARTS_WITHOUT_RESULT:
                     raise WorkerLost(
-                        f"worker processes died {barren} times in a row without a result (killed for memory, or by a crash); "
-                        f"{len(left)} of {len(todo)} chunks are left, the first of rows {left[0][0]} to {left[0][1] - 1}"
+                        f"worker processes died {barren} times in a row without a result (killed for memory, or by a"
+                        f" crash); {len(left)} of {len(todo)} chunks are left, the first of rows {left[0][0]} to"
+                        f" {left[0][1] - 1}"
                     ) from None
             pool.shutdown(wait=True, cancel_futures=True)
     finally:

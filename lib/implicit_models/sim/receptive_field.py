@@ -1,7 +1,8 @@
 """What a value of a traced network reads: the receptive field of its positions, whatever the weights are.
 
-A `Reach` holds, for every block of states that a value depends on, the positions that each of its own positions reads and the channels that each of
-its channels reads. `MODULES` and `FUNCTIONS` say what a module or a function of tensors makes of it; what is in neither is not read.
+A `Reach` holds, for every block of states that a value depends on, the positions that each of its own positions reads
+and the channels that each of its channels reads. `MODULES` and `FUNCTIONS` say what a module or a function of tensors
+makes of it; what is in neither is not read.
 
 Source: Tsai thesis (2024), section 2.5 (convolutions, pooling, residual sums).
 """
@@ -23,7 +24,8 @@ NOT_READ = "it is not read: see the modules that read_layers names"
 
 @dataclass(frozen=True)
 class Reach:
-    """What a value of the trace reads: its shape (C, *S) or (F,), block -> (P, k) positions, and block -> its channels (see `Block`).
+    """What a value of the trace reads: its shape (C, *S) or (F,), block -> (P, k) positions, and block -> its channels
+    (see `Block`).
 
     flat: of a value that was flattened, what it read before, since a flat value has one position that reads all.
     """
@@ -48,7 +50,10 @@ class Reach:
         """The same positions behind a map that mixes the channels, or those of each of several groups."""
         if groups == 1:
             return Reach(self.shape, self.reads, dict.fromkeys(self.reads))
-        each = {k: None if c is None else np.repeat(union(c.reshape(groups, -1)), channels // groups, axis=0) for k, c in self.channel.items()}
+        each = {
+            k: None if c is None else np.repeat(union(c.reshape(groups, -1)), channels // groups, axis=0)
+            for k, c in self.channel.items()
+        }
         return Reach((channels, *self.shape[1:]), self.reads, each)
 
     @property
@@ -136,7 +141,8 @@ def _flat(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
     if len(shape) != 1:
         dims = "" if module is None else f" (start_dim={module.start_dim}, end_dim={module.end_dim})"
         raise TypeError(
-            f"it is not read: it makes shape {shape} of samples of shape {reach.shape}{dims}; read is what flattens them whole (start_dim=1, end_dim=-1)"
+            f"it is not read: it makes shape {shape} of samples of shape {reach.shape}{dims}; read is what flattens"
+            " them whole (start_dim=1, end_dim=-1)"
         )
     return replace(_whole(reach, shape), flat=reach) if len(reach.shape) > 1 else reach
 
@@ -177,7 +183,9 @@ def _sum(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reac
     if a.shape[1:] != b.shape[1:]:
         raise TypeError(f"values of shapes {a.shape} and {b.shape} are added: only equal positions are read")
     joined = {k: _distinct(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
-    return Reach(shape, joined, {k: _channels([r.channel[k] for r in (a, b) if k in r.reads], shape[0]) for k in joined})
+    return Reach(
+        shape, joined, {k: _channels([r.channel[k] for r in (a, b) if k in r.reads], shape[0]) for k in joined}
+    )
 
 
 def _factor(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
@@ -234,7 +242,11 @@ def _padded(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> R
     if mode != "constant" or min(min(s) for s in sides) < 0:
         raise TypeError("only padding with a constant is read")
     out = reach.at(np.pad(reach.places, [(0, 0), *sides[1:]], constant_values=-1).reshape(-1)[:, None], shape)
-    return Reach(shape, out.reads, {k: None if c is None else np.pad(c, [sides[0], (0, 0)], constant_values=-1) for k, c in out.channel.items()})
+    return Reach(
+        shape,
+        out.reads,
+        {k: None if c is None else np.pad(c, [sides[0], (0, 0)], constant_values=-1) for k, c in out.channel.items()},
+    )
 
 
 def _operands(args: tuple, kwargs: Mapping[str, Any]) -> list[Reach]:
@@ -245,16 +257,27 @@ SUMS = ("add", "iadd", "sub", "isub", "add_", "sub_")
 QUOTIENTS = ("truediv", "itruediv", "div", "div_")
 FACTORS = ("mul", "imul", "mul_", "neg", *QUOTIENTS)
 FUNCTIONS: dict[str, Callable[[tuple[int, ...], tuple, Mapping[str, Any]], Reach]] = {
-    **dict.fromkeys(SUMS, _sum), **dict.fromkeys(FACTORS, _factor), **dict.fromkeys(QUOTIENTS, _quotient), **dict.fromkeys(("contiguous", "clone"), _same),
-    **dict.fromkeys(("flatten", "view", "reshape"), _reshaped), **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _pooled_to_one),
-    "dropout": _dropout, "mean": _mean, "getitem": _slice, "pad": _padded,
-}  # fmt: skip
+    **dict.fromkeys(SUMS, _sum),
+    **dict.fromkeys(FACTORS, _factor),
+    **dict.fromkeys(QUOTIENTS, _quotient),
+    **dict.fromkeys(("contiguous", "clone"), _same),
+    **dict.fromkeys(("flatten", "view", "reshape"), _reshaped),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _pooled_to_one),
+    "dropout": _dropout,
+    "mean": _mean,
+    "getitem": _slice,
+    "pad": _padded,
+}
 
 
-def reach_of(module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[str, Any], shape: tuple[int, ...] | None) -> Any:
-    """What the value of an affine node reads: the rule of its module, or of its function or method `name`; sizes and constants pass as None.
+def reach_of(
+    module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[str, Any], shape: tuple[int, ...] | None
+) -> Any:
+    """What the value of an affine node reads: the rule of its module, or of its function or method `name`; sizes and
+    constants pass as None.
 
-    Raises: TypeError where it is not read, and where a value is spread over positions or channels that it does not have.
+    Raises: TypeError where it is not read, and where a value is spread over positions or channels that it does not
+    have.
     """
     if module is None and (name in ("size", "getattr") or not _operands(args, kwargs)):
         return None
@@ -264,5 +287,7 @@ def reach_of(module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[s
     found = rule(shape, args, kwargs) if module is None else rule(module, first_operand(args, kwargs), shape)
     positions, channels = math.prod(shape[1:]), {len(c) for c in found.channel.values() if c is not None}
     if any(len(reads) != positions for reads in found.reads.values()) or not channels <= {shape[0]}:
-        raise TypeError(f"it makes a value of shape {shape} of positions or channels in another number: only equal ones are read")
+        raise TypeError(
+            f"it makes a value of shape {shape} of positions or channels in another number: only equal ones are read"
+        )
     return Reach(shape, found.reads, found.channel, found.flat)

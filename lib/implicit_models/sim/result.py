@@ -23,7 +23,8 @@ DENSE_UP_TO = 1000  # states
 
 
 def nonzero_parameters(network: nn.Module) -> int:
-    """||N||_0 of the papers: non-zero entries of all parameters, and of constant sparse matrices of an implicit model."""
+    """||N||_0 of the papers: non-zero entries of all parameters, and of constant sparse matrices of an implicit
+    model."""
     from implicit_models.model import ImplicitModel
 
     count = sum(int(torch.count_nonzero(p)) for p in network.parameters())
@@ -37,9 +38,11 @@ def nonzero_parameters(network: nn.Module) -> int:
 class SIMResult:
     """Rows of a state-driven implicit model in the original units of the states.
 
-    A (n, n), B (n, p), C (q, n), D (q, p): CSR, with the solver's own support; b (n,), d (q,): dense, None without bias.
+    A (n, n), B (n, p), C (q, n), D (q, p): CSR, with the solver's own support; b (n,), d (q,): dense, None without
+    bias.
     gap, multiplier, status, n_steps: (n + q,), state rows before output rows, of the problems in scaled units.
-    objective: its name and weights. kappa, ball, feedback: of the state rows. timing: seconds of the parts. run: how the chunks went.
+    objective: its name and weights. kappa, ball, feedback: of the state rows. timing: seconds of the parts. run: how
+        the chunks went.
     """
 
     A: sp.csr_array
@@ -84,12 +87,22 @@ class SIMResult:
             raise ValueError(f"{lost.size} rows have no values, {first}: no model without them")
         keeps = {} if not 0 < self.kappa < 1 else {"kappa": self.kappa}
         return ImplicitModel.from_matrices(
-            A, self.B, self.C, self.D, self.states.activation, b=self.b, d=self.d, max_iter=MAX_ITER, **keeps, **settings
+            A,
+            self.B,
+            self.C,
+            self.D,
+            self.states.activation,
+            b=self.b,
+            d=self.d,
+            max_iter=MAX_ITER,
+            **keeps,
+            **settings,
         )
 
     @functools.cached_property
     def _solved(self) -> Any:
-        """The model with a dense A where it feeds back and is small: solvers for a dense A need far fewer steps at norms near 1."""
+        """The model with a dense A where it feeds back and is small: solvers for a dense A need far fewer steps at
+        norms near 1."""
         if self.feedback == "strict_upper" or self.A.shape[0] > DENSE_UP_TO:
             return self.model
         return self._build(self.A.toarray(), tol=1e-9)
@@ -117,8 +130,9 @@ class SIMResult:
 
         Args:
             network: whose count to compare with; the one behind the states if None.
-            count: "parameters", the papers' number of non-zero parameters; "entries", the non-zero entries of the network
-                written as an implicit model (a convolution counts once per position); "dense", the size of (A B b; C D d).
+            count: "parameters", the papers' number of non-zero parameters; "entries", the non-zero entries of the
+                network written as an implicit model (a convolution counts once per position); "dense", the size of (A B
+                b; C D d).
         Raises: ValueError for another count, or if no network is known.
         Source: SIM paper, section 4.1.
         """
@@ -165,11 +179,16 @@ class SIMResult:
         statuses = ", ".join(f"{c} {s}" for s, c in zip(names, counts, strict=True))
         weights = ", ".join(f"{k} {v:g}" for k, v in self.objective.items() if k != "name")
         lines = [
-            f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, feedback {self.feedback}, {self.scale.description}",
+            (
+                f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, feedback {self.feedback},"
+                f" {self.scale.description}"
+            ),
             f"{n} state rows, {len(self.status) - n} output rows: {statuses}",
             f"non-zeros {self.nnz} of {self.dense_count} ({100 * self.sparsity(count='dense'):.1f} % zero)",
-            f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; "
-            f"outputs median {np.median(match[n:]):.3g}",
+            (
+                f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; "
+                f"outputs median {np.median(match[n:]):.3g}"
+            ),
             f"largest row norm {self.row_norms.max():.6g}, largest gap {np.nanmax(self.gap, initial=0.0):.3g}",
         ]
         if self.states.network is not None:

@@ -1,14 +1,16 @@
 """What each row of a network matters to its outputs, and penalties by it.
 
-With c_i = E ||dy / dz_i||^2 Var z_i, rows that leave the shares e_i of their targets' variance unexplained change the outputs, to first order and as far as
-the errors of different rows do not correlate, by sum_i c_i e_i in mean square. In units of variance 1, e_i = ||M a_i - z_i||^2 / m, and the rows of
+With c_i = E ||dy / dz_i||^2 Var z_i, rows that leave the shares e_i of their targets' variance unexplained change the
+outputs, to first order and as far as the errors of different rows do not correlate, by sum_i c_i e_i in mean square. In
+units of variance 1, e_i = ||M a_i - z_i||^2 / m, and the rows of
 
     min  1/2 sum_i (c_i / c) e_i + lam sum_i ||a_i||_1,    c the median,
 
-are those of the penalties lam / f_i, f_i = c_i / c, here between a fiftieth and fifty times lam. Equal penalties, f_i = 1, spend as much on a row whose errors the
-next layers drown as on one that decides the output.
+are those of the penalties lam / f_i, f_i = c_i / c, here between a fiftieth and fifty times lam. Equal penalties, f_i =
+1, spend as much on a row whose errors the next layers drown as on one that decides the output.
 
-Source: this project; the quadratic form is that of optimal brain damage (LeCun, Denker, Solla 1990), on states instead of weights.
+Source: this project; the quadratic form is that of optimal brain damage (LeCun, Denker, Solla 1990), on states instead
+of weights.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ CONSTANT = 100.0  # roundings of a state's mean, whose square is no variance
 @torch.inference_mode(False)
 @torch.enable_grad()
 def row_effects(layers: NetworkLayers, u: Float[Tensor, "m ..."], seed: int = 0) -> list[Float[np.ndarray, " size"]]:
-    """c_i of the arguments of all activations, block by block in channel-major order, float64; 0 where the outputs do not depend on one, or it does not vary.
+    """c_i of the arguments of all activations, block by block in channel-major order, float64; 0 where the outputs do
+    not depend on one, or it does not vary.
 
-    E ||dy / dz||^2 is that of (d s'y / dz)^2 over random signs s, `DRAWS` a sample, over at most `SAMPLES` samples, evenly taken.
+    E ||dy / dz||^2 is that of (d s'y / dz)^2 over random signs s, `DRAWS` a sample, over at most `SAMPLES` samples,
+    evenly taken.
     Raises: ValueError naming the first block, or the outputs, with a value that is not finite.
     """
     n, generator = len(u), torch.Generator().manual_seed(seed)
@@ -62,7 +66,9 @@ def row_effects(layers: NetworkLayers, u: Float[Tensor, "m ..."], seed: int = 0)
     for block, first in enumerate(origin):
         mean = sums["mean", block]
         variance = sums["square", block] - mean**2
-        rounding = CONSTANT * torch.finfo(layers.dtype).eps * (first + mean).abs()  # a batch of another size rounds a constant otherwise
+        rounding = (
+            CONSTANT * torch.finfo(layers.dtype).eps * (first + mean).abs()
+        )  # a batch of another size rounds a constant otherwise
         slope = sums.get(("slope", block), torch.zeros_like(mean))
         found.append(torch.where(variance > rounding**2, slope * variance, 0.0).flatten().numpy())
     return found
@@ -83,14 +89,20 @@ def _forward(layers: NetworkLayers, u: Tensor) -> tuple[Tensor, list[Tensor]]:
     return y, z
 
 
-def effect_factors(effects: Sequence[Float[np.ndarray, " size"]], fitted: Sequence[int]) -> list[Float[np.ndarray, " size"]]:
-    """f_i, with c the median of the effects, where there are any, of the fitted blocks' rows; rows without effect have the smallest.
+def effect_factors(
+    effects: Sequence[Float[np.ndarray, " size"]], fitted: Sequence[int]
+) -> list[Float[np.ndarray, " size"]]:
+    """f_i, with c the median of the effects, where there are any, of the fitted blocks' rows; rows without effect have
+    the smallest.
 
     Raises: ValueError where no row of the fitted blocks has any, and naming the block where one is not finite.
     """
     for block in fitted:
         if not np.isfinite(effects[block]).all():
-            raise ValueError(f"effects of rows: that of state {int(np.flatnonzero(~np.isfinite(effects[block]))[0])} of block {block} is not finite")
+            raise ValueError(
+                f"effects of rows: that of state {int(np.flatnonzero(~np.isfinite(effects[block]))[0])} of block"
+                f" {block} is not finite"
+            )
     some = np.concatenate([np.zeros(0), *(effects[b][effects[b] > 0] for b in fitted)])
     if len(fitted) and not len(some):
         raise ValueError("effects of rows: no state has an effect on the outputs that rows could be weighed by")

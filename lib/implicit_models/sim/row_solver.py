@@ -1,11 +1,13 @@
 """The row problem by homotopy, many rows a call: down in the penalty, then up in the multiplier of the ball.
 
-Phase one lowers the penalty of all columns from max|c| to beta. With every column in the ball it stops where the l1 norm
-reaches kappa: the multiplier is what is left of the penalty above beta. Otherwise, where the norm over the ball is above
-kappa at beta, phase two keeps the factor and raises the penalty of the ball's columns alone until the norm is kappa.
+Phase one lowers the penalty of all columns from max|c| to beta. With every column in the ball it stops where the l1
+norm
+reaches kappa: the multiplier is what is left of the penalty above beta. Otherwise, where the norm over the ball is
+above kappa at beta, phase two keeps the factor and raises the penalty of the ball's columns alone until the norm is
+kappa.
 
-That is event by event. Beyond `few` active columns long steps take over, which keep the ball's multiplier as they go and
-need no second phase; where they fail, the row goes on, or starts again, event by event.
+That is event by event. Beyond `few` active columns long steps take over, which keep the ball's multiplier as they go
+and need no second phase; where they fail, the row goes on, or starts again, event by event.
 """
 
 from __future__ import annotations
@@ -54,12 +56,34 @@ def recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, r):
 
 
 @njit(**OPTIONS)
-def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work, barred, ridge, zz, rtol, slack, sign, kept, noise):
+def descend(
+    G,
+    c,
+    lam,
+    beta,
+    kappa,
+    inside,
+    everything,
+    a,
+    r,
+    active,
+    k,
+    R,
+    work,
+    barred,
+    ridge,
+    zz,
+    rtol,
+    slack,
+    sign,
+    kept,
+    noise,
+):
     """Long steps in the penalty from lam down to beta; arguments as in `long_step.leap`.
 
     Returns:
-        (k, lam, multiplier of the ball, rounds, reason): END at beta, KAPPA or GAP before it where the whole vector is in
-        the ball, GROW, or CAP where a step fails however short; then lam is where it stands.
+        (k, lam, multiplier of the ball, rounds, reason): END at beta, KAPPA or GAP before it where the whole vector is
+        in the ball, GROW, or CAP where a step fails however short; then lam is where it stands.
     """
     sign[:] = 0.0
     for i in range(k):
@@ -67,7 +91,9 @@ def descend(G, c, lam, beta, kappa, inside, everything, a, r, active, k, R, work
     share, least, total, mu = 0.6, 0.05, 0, 0.0
     while lam > beta:
         target = max(beta, share * lam)
-        k, mu, rounds = leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise)
+        k, mu, rounds = leap(
+            G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise
+        )
         if rounds == -2:
             return k, lam, mu, total, GROW
         if rounds < 0:
@@ -108,9 +134,35 @@ def ball_norm(a, active, k, ball):
 
 @njit(**OPTIONS)
 def whole_ball_row(
-    G, c, zz, kappas, beta, ball, ones, zeros, ridge, rtol, slack, few, cap, a, r, active, R, work, barred, sign, kept,
-    A, multiplier, gap, value, violation, pieces, reason,
-):  # fmt: skip
+    G,
+    c,
+    zz,
+    kappas,
+    beta,
+    ball,
+    ones,
+    zeros,
+    ridge,
+    rtol,
+    slack,
+    few,
+    cap,
+    a,
+    r,
+    active,
+    R,
+    work,
+    barred,
+    sign,
+    kept,
+    A,
+    multiplier,
+    gap,
+    value,
+    violation,
+    pieces,
+    reason,
+):
     """All radii of one row in one pass, in ascending order; returns False where the factor has no room."""
     tau = start(G, c, a, r, barred)
     k, long, noise = 0, False, NOISE * tau
@@ -123,22 +175,81 @@ def whole_ball_row(
             radius, tolerance = (kappa, rtol) if bounded else (-1.0, -1.0)
             if not long:
                 k, tau, steps, why = follow(
-                    G, c, zeros, ones, tau, beta, radius, ball, a, r, active, k, R, work, barred,
-                    ridge, zz, beta, tolerance, slack, few, cap,
-                )  # fmt: skip
+                    G,
+                    c,
+                    zeros,
+                    ones,
+                    tau,
+                    beta,
+                    radius,
+                    ball,
+                    a,
+                    r,
+                    active,
+                    k,
+                    R,
+                    work,
+                    barred,
+                    ridge,
+                    zz,
+                    beta,
+                    tolerance,
+                    slack,
+                    few,
+                    cap,
+                )
             if why == LARGE:
                 long = True
                 k, at, mu, more, why = descend(
-                    G, c, tau, beta, radius, ones, True, a, r, active, k, R, work, barred,
-                    ridge, zz, rtol, slack, sign, kept, noise,
-                )  # fmt: skip
+                    G,
+                    c,
+                    tau,
+                    beta,
+                    radius,
+                    ones,
+                    True,
+                    a,
+                    r,
+                    active,
+                    k,
+                    R,
+                    work,
+                    barred,
+                    ridge,
+                    zz,
+                    rtol,
+                    slack,
+                    sign,
+                    kept,
+                    noise,
+                )
                 steps += more
                 tau = at + mu
                 if why == CAP:
                     k, tau, more, why = follow(
-                        G, c, zeros, ones, tau, beta, radius, ball, a, r, active, k, R, work, barred,
-                        ridge, zz, beta, tolerance, slack, EVERYTHING, cap,
-                    )  # fmt: skip
+                        G,
+                        c,
+                        zeros,
+                        ones,
+                        tau,
+                        beta,
+                        radius,
+                        ball,
+                        a,
+                        r,
+                        active,
+                        k,
+                        R,
+                        work,
+                        barred,
+                        ridge,
+                        zz,
+                        beta,
+                        tolerance,
+                        slack,
+                        EVERYTHING,
+                        cap,
+                    )
                     steps += more
             if why == GROW:
                 return False
@@ -153,10 +264,39 @@ def whole_ball_row(
 
 @njit(**OPTIONS)
 def part_ball_row(
-    G, c, zz, kappas, beta, ball, inside, ones, zeros, level, ridge, rtol, slack, few, cap, a, r, active, R, work, barred,
-    sign, kept, A, multiplier, gap, value, violation, pieces, reason,
-):  # fmt: skip
-    """All radii of one row whose ball holds some columns only, from the largest; returns False where the factor has no room."""
+    G,
+    c,
+    zz,
+    kappas,
+    beta,
+    ball,
+    inside,
+    ones,
+    zeros,
+    level,
+    ridge,
+    rtol,
+    slack,
+    few,
+    cap,
+    a,
+    r,
+    active,
+    R,
+    work,
+    barred,
+    sign,
+    kept,
+    A,
+    multiplier,
+    gap,
+    value,
+    violation,
+    pieces,
+    reason,
+):
+    """All radii of one row whose ball holds some columns only, from the largest; returns False where the factor has no
+    room."""
     k, long, noise = 0, False, 0.0
     for t in range(kappas.shape[0] - 1, -1, -1):
         kappa = kappas[t]
@@ -164,36 +304,98 @@ def part_ball_row(
         steps, mu, why = 0, 0.0, END
         done = False
         if long:  # the solution at the radius before is near
-            k, mu, rounds = leap(G, c, beta, beta, radius, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise)
+            k, mu, rounds = leap(
+                G, c, beta, beta, radius, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise
+            )
             if rounds == -2:
                 return False
             done, steps = rounds > 0, max(rounds, 0)
         if not done:
-            # long steps early, then earlier, then none: but for a penalty without ridge the caller has a better last resort
+            # long steps early, then earlier, then none: but for a penalty without ridge the caller has a better last
+            # resort
             for attempt in range(2 if ridge == 0.0 and beta > 0.0 else 3):
                 tau = start(G, c, a, r, barred)
                 k, long, noise, mu, why = 0, False, NOISE * tau, 0.0, END
                 early = few if attempt == 0 else (2 if attempt == 1 else EVERYTHING)
                 if tau > beta:
                     k, tau, more, why = follow(
-                        G, c, zeros, ones, tau, beta, -1.0, ball, a, r, active, 0, R, work, barred,
-                        ridge, zz, beta, -1.0, slack, early, cap,
-                    )  # fmt: skip
+                        G,
+                        c,
+                        zeros,
+                        ones,
+                        tau,
+                        beta,
+                        -1.0,
+                        ball,
+                        a,
+                        r,
+                        active,
+                        0,
+                        R,
+                        work,
+                        barred,
+                        ridge,
+                        zz,
+                        beta,
+                        -1.0,
+                        slack,
+                        early,
+                        cap,
+                    )
                     steps += more
                 if why == LARGE:
                     k, tau, mu, more, why = descend(
-                        G, c, tau, beta, radius, inside, False, a, r, active, k, R, work, barred,
-                        ridge, zz, rtol, slack, sign, kept, noise,
-                    )  # fmt: skip
+                        G,
+                        c,
+                        tau,
+                        beta,
+                        radius,
+                        inside,
+                        False,
+                        a,
+                        r,
+                        active,
+                        k,
+                        R,
+                        work,
+                        barred,
+                        ridge,
+                        zz,
+                        rtol,
+                        slack,
+                        sign,
+                        kept,
+                        noise,
+                    )
                     steps += more
                     long = why == END
                 if why != CAP:
                     break
             if why == END and not long and radius >= 0.0 and ball_norm(a, active, k, ball) > kappa:
                 k, mu, more, why = follow(
-                    G, c, level, inside, 0.0, 1e280, kappa, ball, a, r, active, k, R, work, barred,
-                    ridge, zz, beta, -1.0, slack, EVERYTHING, cap,
-                )  # fmt: skip
+                    G,
+                    c,
+                    level,
+                    inside,
+                    0.0,
+                    1e280,
+                    kappa,
+                    ball,
+                    a,
+                    r,
+                    active,
+                    k,
+                    R,
+                    work,
+                    barred,
+                    ridge,
+                    zz,
+                    beta,
+                    -1.0,
+                    slack,
+                    EVERYTHING,
+                    cap,
+                )
                 steps += more
             if why == GROW:
                 return False
@@ -207,14 +409,34 @@ def part_ball_row(
 
 
 @njit(**OPTIONS)
-def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap, A, multiplier, gap, value, violation, pieces, reason):
+def solve_chunk(
+    G,
+    C,
+    zz,
+    kappas,
+    beta,
+    ball,
+    ridge,
+    rtol,
+    slack,
+    few,
+    room,
+    cap,
+    A,
+    multiplier,
+    gap,
+    value,
+    violation,
+    pieces,
+    reason,
+):
     """Solve the rows whose reason is negative; returns the first that needs a larger factor, or the number of rows.
 
     Args:
         G (d, d), C (r, d), zz (r,), kappas (r, K) ascending, inf for no ball, beta (r,), ball (d,): the problems.
         ridge, rtol, slack (r,): ridge, and the gap at which to stop, relative and absolute.
-        few: support up to which the path goes event by event (where part of the row is in the ball, a quarter of it: long
-            steps should meet the ball early). room: largest support that the factor holds. cap: pieces.
+        few: support up to which the path goes event by event (where part of the row is in the ball, a quarter of it:
+            long steps should meet the ball early). room: largest support that the factor holds. cap: pieces.
         A (r, K, d), multiplier, gap, value (objective), violation, pieces, reason (r, K): the results.
     """
     d = C.shape[1]
@@ -231,15 +453,69 @@ def solve_chunk(G, C, zz, kappas, beta, ball, ridge, rtol, slack, few, room, cap
             continue
         if everything:
             fits = whole_ball_row(
-                G, C[i], zz[i], kappas[i], beta[i], ball, ones, zeros, ridge, rtol, slack[i], few, cap, a, r, active, R,
-                work, barred, sign, kept, A[i], multiplier[i], gap[i], value[i], violation[i], pieces[i], reason[i],
-            )  # fmt: skip
+                G,
+                C[i],
+                zz[i],
+                kappas[i],
+                beta[i],
+                ball,
+                ones,
+                zeros,
+                ridge,
+                rtol,
+                slack[i],
+                few,
+                cap,
+                a,
+                r,
+                active,
+                R,
+                work,
+                barred,
+                sign,
+                kept,
+                A[i],
+                multiplier[i],
+                gap[i],
+                value[i],
+                violation[i],
+                pieces[i],
+                reason[i],
+            )
         else:
             level[:] = beta[i]
             fits = part_ball_row(
-                G, C[i], zz[i], kappas[i], beta[i], ball, inside, ones, zeros, level, ridge, rtol, slack[i], few // 4, cap, a,
-                r, active, R, work, barred, sign, kept, A[i], multiplier[i], gap[i], value[i], violation[i], pieces[i], reason[i],
-            )  # fmt: skip
+                G,
+                C[i],
+                zz[i],
+                kappas[i],
+                beta[i],
+                ball,
+                inside,
+                ones,
+                zeros,
+                level,
+                ridge,
+                rtol,
+                slack[i],
+                few // 4,
+                cap,
+                a,
+                r,
+                active,
+                R,
+                work,
+                barred,
+                sign,
+                kept,
+                A[i],
+                multiplier[i],
+                gap[i],
+                value[i],
+                violation[i],
+                pieces[i],
+                reason[i],
+            )
         if not fits:
             reason[i] = -1
             return i

@@ -4,8 +4,8 @@
 
 for every column z of Z, from G = M'M, c = M'z and z'z alone. The l1 norm of the whole penalised row is followed by
 homotopy (`homotopy`, `long_step`); unpenalised columns outside the ball are first eliminated exactly (`free_columns`);
-a row that ends without a certificate is followed again by the parametric active set of `perspective_path`, and if need be goes to
-`fista`, which its status says.
+a row that ends without a certificate is followed again by the parametric active set of `perspective_path`, and if need
+be goes to `fista`, which its status says.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def solve_rows(
 ) -> Rows:
     """Solve every row problem; see the module for the mathematics.
 
-    A row is certified when gap <= rtol * objective or gap <= atol * 1/2||z||^2 (the second alone has a meaning where the
-    optimum is zero) and its norm is at most kappa. Single-threaded, without the interpreter lock inside the kernels.
+    A row is certified when gap <= rtol * objective or gap <= atol * 1/2||z||^2 (the second alone has a meaning where
+    the optimum is zero) and its norm is at most kappa. Single-threaded, without the interpreter lock inside the
+    kernels.
 
     Args:
         G, C, zz: (d, d), (r, d), (r,) from `gram`.
@@ -88,7 +89,8 @@ def solve_rows(
 
     Raises:
         ValueError: shapes that do not fit; kappa, beta, ridge or a tolerance that is negative or NaN (with its row); G
-            not finite, not symmetric or with a negative diagonal; an entry of G or C that no columns of such norms can have.
+            not finite, not symmetric or with a negative diagonal; an entry of G or C that no columns of such norms can
+            have.
 
     Source: Tsai thesis (2024), P(kappa) of section 3.3 (ball_mask None) and (3.4) (ball on the states, beta of the l1
     objective over 2 lambda_1); SIM paper, (7), (11).
@@ -112,7 +114,10 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
         return _merge(boundless, lower + last, rest)
     if not ball.all():
         # Columns outside the ball without a penalty, or a ball that is a point, are problems of another shape.
-        for special, solve in ((beta == 0.0, _free), (ball.any() & (kappas == 0.0).any(axis=1) & (beta > 0.0), _pinned)):
+        for special, solve in (
+            (beta == 0.0, _free),
+            (ball.any() & (kappas == 0.0).any(axis=1) & (beta > 0.0), _pinned),
+        ):
             if special.any():
                 return _merge(
                     special,
@@ -128,17 +133,44 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
     room, cap = min(d, 256), 20 * d + 1000
     while r:
         stop = solve_chunk(
-            G, C, zz, radii, beta, ball, ridge, rtol, slack, FEW, room, cap, A, multiplier, gap, value, violation, pieces, reason
+            G,
+            C,
+            zz,
+            radii,
+            beta,
+            ball,
+            ridge,
+            rtol,
+            slack,
+            FEW,
+            room,
+            cap,
+            A,
+            multiplier,
+            gap,
+            value,
+            violation,
+            pieces,
+            reason,
         )
         if stop == r:
             break
         room = min(d, 2 * room)
     settings = {"ball_mask": ball, "beta": beta, "ridge": ridge, "rtol": rtol, "slack": slack}
     return [
-        _finished(G, C, zz, finite, radii[:, t], Rows(*(x[:, t].copy() for x in (A, multiplier, gap, pieces)), None),
-                  value[:, t], violation[:, t], settings)
+        _finished(
+            G,
+            C,
+            zz,
+            finite,
+            radii[:, t],
+            Rows(*(x[:, t].copy() for x in (A, multiplier, gap, pieces)), None),
+            value[:, t],
+            violation[:, t],
+            settings,
+        )
         for t in range(K)
-    ]  # fmt: skip
+    ]
 
 
 def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -> Rows:
@@ -156,7 +188,12 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
         bound, found = gap_and_objective(G, *own, settings["ball_mask"], settings["beta"][todo], settings["ridge"])
         better = bound < gap[todo]
         gap[todo[better]] = bound[better]
-        todo = todo[~(_enough(bound, found, settings["rtol"], settings["slack"][todo]) & (violation[todo] <= VIOLATION * kappa[todo]))]
+        todo = todo[
+            ~(
+                _enough(bound, found, settings["rtol"], settings["slack"][todo])
+                & (violation[todo] <= VIOLATION * kappa[todo])
+            )
+        ]
     for attempt in (_followed, _iterated):
         if len(todo):
             own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
@@ -170,8 +207,8 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
 def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
     """Rows with a penalty again, by the parametric active set; returns which are certified now.
 
-    Where columns depend on each other, exchanges may go in circles however short the step is; the proximal term of that method gives
-    each of its systems one solution.
+    Where columns depend on each other, exchanges may go in circles however short the step is; the proximal term of that
+    method gives each of its systems one solution.
     """
     able = beta > 0.0 if ridge == 0.0 else np.zeros(len(todo), bool)
     enough = np.zeros(len(todo), bool)
@@ -179,7 +216,19 @@ def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
         k = slice(i, i + 1)
         a, mu, pieces, reached = np.zeros((1, len(G))), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, bool)
         for _ in range(ROUNDS):
-            follow_rows(G, C[k], beta[i] / (2 * NO_KNEE), NO_KNEE, kappa[k], ball_mask, a, mu, 40 * len(G) + 1000, pieces, reached)
+            follow_rows(
+                G,
+                C[k],
+                beta[i] / (2 * NO_KNEE),
+                NO_KNEE,
+                kappa[k],
+                ball_mask,
+                a,
+                mu,
+                40 * len(G) + 1000,
+                pieces,
+                reached,
+            )
             norm = np.abs(a[0, ball_mask]).sum()
             if norm > kappa[i]:  # by rounding
                 a[:, ball_mask] *= kappa[i] / norm
@@ -233,7 +282,15 @@ def _pinned(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
         zero = kappas[:, t] == 0.0
         column = kappas[zero, t : t + 1]
         part = solve_radii(
-            G[np.ix_(off, off)], C[zero][:, off], zz[zero], column, np.zeros(len(off), bool), beta[zero], ridge, rtol, slack[zero]
+            G[np.ix_(off, off)],
+            C[zero][:, off],
+            zz[zero],
+            column,
+            np.zeros(len(off), bool),
+            beta[zero],
+            ridge,
+            rtol,
+            slack[zero],
         )[0]
         A = np.zeros((zero.sum(), len(G)))
         A[:, off] = part.A
@@ -266,7 +323,8 @@ def _merge(first: np.ndarray, one: list[Rows], other: list[Rows]) -> list[Rows]:
 
 
 def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol):
-    """Validated float64 arrays (G, C, zz, kappa (r,), ball, beta (r,), ridge, rtol, slack (r,)) of a set of row problems.
+    """Validated float64 arrays (G, C, zz, kappa (r,), ball, beta (r,), ridge, rtol, slack (r,)) of a set of row
+    problems.
 
     Raises: as `solve_rows`.
     """
@@ -305,11 +363,15 @@ def _check_products(G, C, zz, diagonal) -> None:
     bad = np.abs(G) > (1.0 + LENIENT) * norm[:, None] * norm + room * room
     if bad.any():
         i, j = np.argwhere(bad)[0]
-        raise ValueError(f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no Gram matrix")
+        raise ValueError(
+            f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no"
+            " Gram matrix"
+        )
     # Written so that a NaN in a row's own data passes: that row is reported by its status.
     bad = np.abs(C) > (1.0 + LENIENT) * target[:, None] * norm + room * (LENIENT * target[:, None] + TINY)
     if bad.any():
         i, j = np.argwhere(bad)[0]
         raise ValueError(
-            f"C[{i}, {j}] = {C[i, j]:.6g} with G[{j}, {j}] = {diagonal[j]:.6g}, zz[{i}] = {zz[i]:.6g} (row {i}): no products of such columns"
+            f"C[{i}, {j}] = {C[i, j]:.6g} with G[{j}, {j}] = {diagonal[j]:.6g}, zz[{i}] = {zz[i]:.6g} (row {i}): no"
+            " products of such columns"
         )

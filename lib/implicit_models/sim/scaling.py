@@ -1,9 +1,9 @@
 """The scale of the states, which gives the radius kappa its meaning.
 
-A diagonal change of units x' = x / s, z' = z / s turns A into A' = S^-1 A S with S = diag(s). The ball ||a'_i||_1 <= kappa then
-reads sum_j s_j |a_ij| <= kappa s_i in the original units, and |A| keeps its Perron-Frobenius eigenvalue: A' inside the ball for
-some kappa < 1 proves A well-posed for every componentwise non-expansive map. Which networks lie in the ball is decided by s
-alone, so that a kappa without its scale says nothing.
+A diagonal change of units x' = x / s, z' = z / s turns A into A' = S^-1 A S with S = diag(s). The ball ||a'_i||_1 <=
+kappa then reads sum_j s_j |a_ij| <= kappa s_i in the original units, and |A| keeps its Perron-Frobenius eigenvalue: A'
+inside the ball for some kappa < 1 proves A well-posed for every componentwise non-expansive map. Which networks lie in
+the ball is decided by s alone, so that a kappa without its scale says nothing.
 
 Source: SIM paper, Theorem 2.4 and section 3 (division by the largest row norm); Tsai thesis (2024), section 3.1.
 """
@@ -68,7 +68,9 @@ def theorem_scale(A: Any, kappa: float) -> Float[np.ndarray, " n"]:
         proved = np.all(np.isfinite(s)) and np.all(s >= 1 - 1e-9)
         proved = proved and np.allclose(s - M @ s, 1.0, rtol=0, atol=1e-6 * np.max(s))
     if not proved:
-        raise ValueError(f"Theorem 2.4 needs kappa above the Perron-Frobenius eigenvalue of |A|, which kappa = {kappa} is not")
+        raise ValueError(
+            f"Theorem 2.4 needs kappa above the Perron-Frobenius eigenvalue of |A|, which kappa = {kappa} is not"
+        )
     return s
 
 
@@ -85,7 +87,9 @@ def _uniform(states: States, kappa: float) -> tuple[np.ndarray, float]:
     from implicit_models.sim.teacher import teacher_matrices
 
     if isinstance(states.network, ImplicitModel):
-        raise ValueError("scale 'uniform' needs a layered network, which an implicit model is not: use 'theorem' or 'std'")
+        raise ValueError(
+            "scale 'uniform' needs a layered network, which an implicit model is not: use 'theorem' or 'std'"
+        )
     t = teacher_matrices(states)
     norms = [abs(a).sum(1) + abs(b).sum(1) for a, b in ((t.A, t.B), (t.C, t.D))]
     g = float(max(v.max(initial=0.0) for v in norms)) / kappa
@@ -103,7 +107,8 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
     Mathematics:
         "theorem"  s = (I - |A|/kappa)^-1 1 of the network's own A: the network itself lies in the ball of radius kappa;
         "std"      s_j = standard deviation of state j, 1 where that is 0 (a dead or constant state);
-        "uniform"  s_j = g^l for a state of layer l, g = max over all layers, the first and the last included, of ||W_l||_inf
+        "uniform"  s_j = g^l for a state of layer l, g = max over all layers, the first and the last included, of
+        ||W_l||_inf
                    divided by kappa: what dividing every weight matrix by g does to the states;
         "none"     s = 1;
         an array   s itself.
@@ -152,7 +157,8 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
 def scale_states(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) -> ScaledStates:
     """States of the rescaled network: X / s and Z / s.
 
-    Mathematics: x / s = phi(z / s) holds for positively homogeneous maps only, so only for these are the results the states of
+    Mathematics: x / s = phi(z / s) holds for positively homogeneous maps only, so only for these are the results the
+        states of
     a network. (`fit_sim` returns to the original units, where no such property is needed.)
 
     Args: as in `scale_of`.
@@ -165,7 +171,7 @@ def scale_states(states: States, scale: Any, *, kappa: float = 0.99, A: Any = No
         act = resolve_activation(block.activation, block.stop - block.start)
         if not (act.homogeneous and act.componentwise) and np.any(found.s[block.states] != 1.0):
             raise ValueError(
-                f"block {block.name!r} has the map {block.activation!r}, which is not positively homogeneous and componentwise: its "
-                "scaled states are no states of a network; use scale='none'"
+                f"block {block.name!r} has the map {block.activation!r}, which is not positively homogeneous and"
+                " componentwise: its scaled states are no states of a network; use scale='none'"
             )
     return ScaledStates(np.asarray(states.X) / found.s, np.asarray(states.Z) / found.s, found.s, found.description)

@@ -2,18 +2,20 @@
 
     min_a 1/2 ||M a - z||^2 + ridge/2 ||a||^2   s.t.  ||a||_1 <= kappa
 
-With N = [M; sqrt(ridge) I] and rho = (z - M a, -sqrt(ridge) a) the dual value D(rho) = z'rho - 1/2 ||rho||^2 - kappa ||N'rho||_inf is strongly
-concave: a feasible a whose gap is g has ||rho - rho*|| <= R = sqrt(2 g). So r* = N'rho* lies within R ||N_j|| of r = M'(z - M a) - ridge a
-in every coordinate j, ||N_j||^2 = G_jj + ridge, and
+With N = [M; sqrt(ridge) I] and rho = (z - M a, -sqrt(ridge) a) the dual value D(rho) = z'rho - 1/2 ||rho||^2 - kappa
+||N'rho||_inf is strongly
+concave: a feasible a whose gap is g has ||rho - rho*|| <= R = sqrt(2 g). So r* = N'rho* lies within R ||N_j|| of r =
+M'(z - M a) - ridge a in every coordinate j, ||N_j||^2 = G_jj + ridge, and
 
     |r_j| + R ||N_j|| < max_i (|r_i| - R ||N_i||)   =>   |r*_j| < ||r*||_inf = delta*   =>   a*_j = 0.
 
-|r*_j| < delta* says that both multipliers mu_1, mu_2 of the MS report's dual (4) are positive. A slack ball has delta* = 0 and no
-certificate. Columns outside the ball are minimised out first (free_columns.py) and never certified. Rounding is part of the test:
-r is known to within e_j = (k + 4) eps (|c_j| + |G_j||a| + ridge |a_j|), k the non-zeros of a, and what the elimination adds to that
-(`Reduced.rounding`).
+|r*_j| < delta* says that both multipliers mu_1, mu_2 of the MS report's dual (4) are positive. A slack ball has delta*
+= 0 and no certificate. Columns outside the ball are minimised out first (free_columns.py) and never certified. Rounding
+is part of the test: r is known to within e_j = (k + 4) eps (|c_j| + |G_j||a| + ridge |a_j|), k the non-zeros of a, and
+what the elimination adds to that (`Reduced.rounding`).
 
-Source: Ganesh MS report (2023), section 5.1, (4), (5); the sphere is that of Ndiaye et al. (2017), for the constrained form.
+Source: Ganesh MS report (2023), section 5.1, (4), (5); the sphere is that of Ndiaye et al. (2017), for the constrained
+form.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ class Screening:
 
     certified: (r, d) True where a_j = 0 in EVERY optimal solution of that row.
     correlation: (r, d) |r_j|, the size of the dual's constraint; 0 outside the ball.
-    A: (r, d) the feasible rows that it was tested at. gap: (r,) their duality gap, rounding included. radius: (r,) R = sqrt(2 gap).
+    A: (r, d) the feasible rows that it was tested at. gap: (r,) their duality gap, rounding included. radius: (r,) R =
+        sqrt(2 gap).
     delta: (r,) ||r||_inf. delta_lower: (r,) certified lower bound of delta*.
-    status: (r,) "certified", "slack" (delta* may be 0: the ball is not tight, or nothing is left to fit), or "not_finite".
+    status: (r,) "certified", "slack" (delta* may be 0: the ball is not tight, or nothing is left to fit), or
+        "not_finite".
     """
 
     certified: Bool[np.ndarray, "r d"]
@@ -112,9 +116,13 @@ def screen(
     inside = np.where(finite[:, None], inside, 0.0)
     blur, extra = 0.0, 0.0
     if part is not None:
-        blur = np.where(finite[:, None], part.rounding(G, np.where(finite[:, None], C, 0.0), np.where(finite, zz, 0.0), inside), 0.0)
+        blur = np.where(
+            finite[:, None], part.rounding(G, np.where(finite[:, None], C, 0.0), np.where(finite, zz, 0.0), inside), 0.0
+        )
         extra = ROUNDING * np.diagonal(G)[ball]  # what may be left of a column that elimination set to zero
-    certified, size, gap, radius, delta, lower = _sphere_test(inner[0], inner[1], inside, kappas, ridge, finite, blur, extra)
+    certified, size, gap, radius, delta, lower = _sphere_test(
+        inner[0], inner[1], inside, kappas, ridge, finite, blur, extra
+    )
     status = np.where(~finite, "not_finite", np.where(lower > 0, "certified", "slack"))
     full, correlation = np.zeros(C.shape, bool), np.zeros(C.shape)
     full[:, ball], correlation[:, ball] = certified, size
@@ -128,7 +136,10 @@ def _feasible(A: np.ndarray, kappa: np.ndarray) -> np.ndarray:
     norm = np.abs(A).sum(1)
     if np.any(norm > kappa * (1 + 1e-6)):
         row = int(np.flatnonzero(norm > kappa * (1 + 1e-6))[0])
-        raise ValueError(f"row {row} of A has l1 norm {norm[row]:.9g}, outside its ball of radius {kappa[row]:.9g}: it certifies nothing")
+        raise ValueError(
+            f"row {row} of A has l1 norm {norm[row]:.9g}, outside its ball of radius {kappa[row]:.9g}: it certifies"
+            " nothing"
+        )
     share = np.where(norm > kappa, kappa / np.where(norm > 0, norm, 1.0) * (1 - 8 * EPS), 1.0)
     return A * share[:, None]
 
@@ -148,7 +159,11 @@ def _sphere_test(
     # |G_ij| <= sqrt(G_ii G_jj): a bound of |G||a| without the product
     reach = (np.abs(A) @ length)[:, None] * length + np.abs(C) + ridge * np.abs(A)
     error = ((A != 0).sum(1) + 4)[:, None] * EPS * reach + blur
-    gap = kappa * (size + error).max(1) - np.einsum("ij,ij->i", A, r) + (np.abs(A) * (error + EPS * A.shape[1] * size)).sum(1)
+    gap = (
+        kappa * (size + error).max(1)
+        - np.einsum("ij,ij->i", A, r)
+        + (np.abs(A) * (error + EPS * A.shape[1] * size)).sum(1)
+    )
     gap = np.maximum(gap, 0.0)
     radius = np.sqrt(2 * gap)
     spread = radius[:, None] * length + error

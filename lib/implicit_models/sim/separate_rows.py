@@ -1,4 +1,5 @@
-"""Row problems each on a Gram matrix of its own, compiled: the path of `row_solver` and the refit of `budget_rows`, row after row."""
+"""Row problems each on a Gram matrix of its own, compiled: the path of `row_solver` and the refit of `budget_rows`, row
+after row."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from implicit_models.sim.rows import FEW
 
 @njit(**OPTIONS)
 def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
-    """`row_solver.solve_chunk` of every row: G (b, k, k), c (b, k), zz, kappas, slack (b,) -> a (b, k), gap, value, violation (b,)."""
+    """`row_solver.solve_chunk` of every row: G (b, k, k), c (b, k), zz, kappas, slack (b,) -> a (b, k), gap, value,
+    violation (b,)."""
     b, k = c.shape
     multiplier, pieces, why = np.empty((1, 1)), np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
     kappa, penalty = np.empty((1, 1)), np.full(1, beta)
@@ -23,9 +25,26 @@ def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
         A[:], own_gap[:], own_value[:], over[:], why[:] = 0.0, np.nan, 0.0, 0.0, -1
         ball = np.full(k, kappas[i] < np.inf)
         solve_chunk(
-            G[i], c[i : i + 1], zz[i : i + 1], kappa, penalty, ball, 0.0, rtol, slack[i : i + 1], FEW, k + 1, 20 * k + 1000,
-            A, multiplier, own_gap, own_value, over, pieces, why,
-        )  # fmt: skip
+            G[i],
+            c[i : i + 1],
+            zz[i : i + 1],
+            kappa,
+            penalty,
+            ball,
+            0.0,
+            rtol,
+            slack[i : i + 1],
+            FEW,
+            k + 1,
+            20 * k + 1000,
+            A,
+            multiplier,
+            own_gap,
+            own_value,
+            over,
+            pieces,
+            why,
+        )
         a[i], gap[i], value[i], violation[i] = A[0, 0], own_gap[0, 0], own_value[0, 0], over[0, 0]
 
 

@@ -1,7 +1,8 @@
 """The row problem of a block whose positions share their kernels, in units of deviation one, and the way back.
 
-Tap t of a window is column t of `sources`, the same place relative to the position; outside the image it reads 0, as a padded convolution
-does. Columns x_j and targets z_i are taken at every sample and position, centred, and divided by their deviations, so that
+Tap t of a window is column t of `sources`, the same place relative to the position; outside the image it reads 0, as a
+padded convolution does. Columns x_j and targets z_i are taken at every sample and position, centred, and divided by
+their deviations, so that
 
     1/2 ||M a - z||^2 = 1/2 (n - 2 c_i'a + a'G a),    G = M'M, c_i = M'z_i, n samples times positions,
 
@@ -33,8 +34,9 @@ ROUNDING = 100.0  # units of the last place of a sum of squares that are no vari
 class SharedProblem:
     """The rows of one block in units of deviation one.
 
-    G (d, d), C (r, d), zz (r,): sums over `count` samples times positions; source, tap, channel (d,): what a column is; unit, mean (d,), target, mean_z
-    (r,): the way back, 0 for a target that does not vary. sources: block -> (P, taps) positions, -1 outside the image.
+    G (d, d), C (r, d), zz (r,): sums over `count` samples times positions; source, tap, channel (d,): what a column is;
+    unit, mean (d,), target, mean_z (r,): the way back, 0 for a target that does not vary. sources: block -> (P, taps)
+    positions, -1 outside the image.
     """
 
     G: Float[np.ndarray, "d d"]
@@ -68,7 +70,9 @@ class SharedProblem:
         whole = float(weight @ self.zz)
         return 1 - float(weight @ rest) / whole if whole > 0 else 1.0
 
-    def kernels(self, A: Float[np.ndarray, "r d"]) -> tuple[dict[int, Float[np.ndarray, "r c t"]], Float[np.ndarray, " r"]]:
+    def kernels(
+        self, A: Float[np.ndarray, "r d"]
+    ) -> tuple[dict[int, Float[np.ndarray, "r c t"]], Float[np.ndarray, " r"]]:
         """Rows in the network's units, source -> (r, channels, taps), and biases."""
         weight = A * self.target[:, None] / self.unit
         out = {}
@@ -88,7 +92,8 @@ class SharedProblem:
         return A * self.unit / np.where(self.target > 0, self.target, np.inf)[:, None]
 
     def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
-        """A (r P, columns of the sources) over channel-major states, every position with the kernel's taps inside the image, and b."""
+        """A (r P, columns of the sources) over channel-major states, every position with the kernel's taps inside the
+        image, and b."""
         values, pointer, column = (found.refit if refit else found.l1)[t], found.pointer[t], found.column[t]
         r, P = len(self.target), self.positions
         row = np.repeat(np.arange(r), np.diff(pointer))
@@ -110,7 +115,9 @@ class SharedProblem:
         return A, np.repeat(shift, P)
 
 
-def _windows(sources: Mapping[int, np.ndarray], known: Mapping[int, Tensor], part: slice, means: Mapping[int, Tensor]) -> Tensor:
+def _windows(
+    sources: Mapping[int, np.ndarray], known: Mapping[int, Tensor], part: slice, means: Mapping[int, Tensor]
+) -> Tensor:
     """(d, samples P) columns less the means of their channels; what lies outside the image is 0 before that."""
     parts = []
     for k in sorted(sources):
@@ -123,22 +130,32 @@ def _windows(sources: Mapping[int, np.ndarray], known: Mapping[int, Tensor], par
 
 
 def shared_problem(
-    layers: NetworkLayers, block: int, sources: Mapping[int, np.ndarray], known: Mapping[int, Tensor], z: Float[Tensor, "m ..."], *, min_active: float = 0.0
+    layers: NetworkLayers,
+    block: int,
+    sources: Mapping[int, np.ndarray],
+    known: Mapping[int, Tensor],
+    z: Float[Tensor, "m ..."],
+    *,
+    min_active: float = 0.0,
 ) -> SharedProblem:
     """The problem of a block's kernels.
 
     Args:
-        sources: block -> (P, taps) positions that each position reads. known: block -> (N, *shape), the states that the columns are read from, of
-            which the first m samples count. z: targets. min_active: as in `sparsify`.
+        sources: block -> (P, taps) positions that each position reads. known: block -> (N, *shape), the states that the
+            columns are read from, of which the first m samples count. z: targets. min_active: as in `sparsify`.
     Sums are in the precision of z over a batch of samples, in double precision over the batches.
     """
     P, r, m = layers.blocks[block].positions, layers.blocks[block].channels, len(z)
-    labels = [(k, t, c) for k in sorted(sources) for t in range(sources[k].shape[1]) for c in range(layers.shape_of(k)[0])]
+    labels = [
+        (k, t, c) for k in sorted(sources) for t in range(sources[k].shape[1]) for c in range(layers.shape_of(k)[0])
+    ]
     source, tap, channel = (np.array(each, np.int64) for each in zip(*labels, strict=True))
     d = len(labels)
     size = max(1, BATCH_VALUES // ((d + r) * P))
     mean_z = z.double().mean(dim=(0, *range(2, z.ndim)))
-    means = {k: known[k][:m].double().mean(dim=(0, *range(2, known[k].ndim))).to(z.dtype) for k in sources}  # near those of the columns
+    means = {
+        k: known[k][:m].double().mean(dim=(0, *range(2, known[k].ndim))).to(z.dtype) for k in sources
+    }  # near those of the columns
     offset = np.concatenate([np.tile(means[k].double().numpy(), sources[k].shape[1]) for k in sorted(sources)])
     total = torch.zeros(d + r + 1, d + r + 1, dtype=torch.float64)
     fourth = torch.zeros(d, dtype=torch.float64)
@@ -155,15 +172,29 @@ def shared_problem(
     S = T[:-1, :-1] - count * np.outer(mean, mean)
     square = np.diag(T)[:-1]
     deviation = np.sqrt(np.maximum(np.diag(S), 0.0) / count)
-    # A target is a sum of large terms that may vary little: in double precision less than `DEAD` of its level is still a target.
+    # A target is a sum of large terms that may vary little: in double precision less than `DEAD` of its level is still
+    # a target.
     least = np.r_[DEAD * np.abs(offset), min(DEAD, ROUNDING * eps) * np.abs(mean_z.numpy())]
-    # A column may be constant where it is read and its channel not elsewhere: then S is the rounding of two equal terms.
+    # A column may be constant where it is read and its channel not elsewhere: then S is the rounding of two equal
+    # terms.
     live = (deviation > np.maximum(least, 1e-30)) & (np.diag(S) > ROUNDING * eps * square)
     live[:d] &= square[:d] ** 2 >= min_active * fourth.numpy()
     unit = np.where(live, deviation, 1.0)
     S = np.where(live[:, None] & live, S / unit[:, None] / unit, 0.0)
     S = 0.5 * (S + S.T)
     return SharedProblem(
-        np.ascontiguousarray(S[:d, :d]), np.ascontiguousarray(S[d:, :d]), np.where(live[d:], float(count), 0.0), count, source, tap, channel,
-        unit[:d], mean[:d] + offset, unit[d:] * live[d:], mean_z.numpy() + mean[d:], sources, layers, P,
-    )  # fmt: skip
+        np.ascontiguousarray(S[:d, :d]),
+        np.ascontiguousarray(S[d:, :d]),
+        np.where(live[d:], float(count), 0.0),
+        count,
+        source,
+        tap,
+        channel,
+        unit[:d],
+        mean[:d] + offset,
+        unit[d:] * live[d:],
+        mean_z.numpy() + mean[d:],
+        sources,
+        layers,
+        P,
+    )

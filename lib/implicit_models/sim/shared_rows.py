@@ -15,11 +15,15 @@ from implicit_models.sim.position_rows import BlockRows
 from implicit_models.sim.shared_problem import SharedProblem
 
 
-def solve_shared(problem: SharedProblem, budget: Budget, *, ridge: float, rtol: float, atol: float, cap: int | None) -> BlockRows:
+def solve_shared(
+    problem: SharedProblem, budget: Budget, *, ridge: float, rtol: float, atol: float, cap: int | None
+) -> BlockRows:
     """Kernels of a block. Args: as `solve_block`."""
     G, C, zz = problem.G, problem.C, problem.zz
     r = len(zz)
-    A, gap, violation, reason = solve_position(G, C, zz, problem.count, budget, np.ones(r), rtol=rtol, atol=atol, cap=cap)
+    A, gap, violation, reason = solve_position(
+        G, C, zz, problem.count, budget, np.ones(r), rtol=rtol, atol=atol, cap=cap
+    )
     B, seen, seen_refit = np.zeros_like(A), np.empty(A.shape[:2]), np.empty(A.shape[:2])
     explained_by(G, C, A, seen)
     refit_all(G, C, A, ridge, B, seen_refit)
@@ -31,5 +35,16 @@ def solve_shared(problem: SharedProblem, budget: Budget, *, ridge: float, rtol: 
         column.append(j.astype(np.int32))
         l1.append(A[i, t, j])
         refit.append(B[i, t, j])
-    share = lambda s: np.where(zz[:, None] > 0, s / safe, 1.0)  # noqa: E731
-    return BlockRows(pointer, column, l1, refit, gap / (0.5 * safe), share(seen), share(seen_refit), violation, reason, RunReport("serial", 1))
+    share = lambda s: np.where(zz[:, None] > 0, s / safe, 1.0)
+    return BlockRows(
+        pointer,
+        column,
+        l1,
+        refit,
+        gap / (0.5 * safe),
+        share(seen),
+        share(seen_refit),
+        violation,
+        reason,
+        RunReport("serial", 1),
+    )

@@ -2,8 +2,8 @@
 
     z_l = A_l (x_k)_{k read by l} + b_l,   x_l = phi_l(z_l),   y = head(last states)
 
-A_l is CSR over the flattened blocks that l reads, side by side. Blocks that were not fitted, and the output, keep the network's own maps.
-As one implicit model it is strictly block triangular, hence well-posed whatever the weights are.
+A_l is CSR over the flattened blocks that l reads, side by side. Blocks that were not fitted, and the output, keep the
+network's own maps. As one implicit model it is strictly block triangular, hence well-posed whatever the weights are.
 
 Source: Tsai thesis (2024), sections 2.5 and 3.2.
 """
@@ -29,15 +29,22 @@ class SparseModel(nn.Module):
     """See the module. Inputs (N, *input_shape), outputs those of the network.
 
     Args:
-        layers: of the network. rows: block -> (A (size, sum of the sources' sizes) CSR over channel-major states, b (size,)).
-        sources: block -> the blocks that its rows read, ascending; those that the network reads there if it is not named.
-        head: (features -> outputs) weight and bias of a final linear layer fitted anew, or None. report: what was fitted.
+        layers: of the network. rows: block -> (A (size, sum of the sources' sizes) CSR over channel-major states, b
+            (size,)).
+        sources: block -> the blocks that its rows read, ascending; those that the network reads there if it is not
+            named.
+        head: (features -> outputs) weight and bias of a final linear layer fitted anew, or None. report: what was
+            fitted.
     """
 
     def __init__(
-        self, layers: NetworkLayers, rows: Mapping[int, tuple[sp.csr_array, np.ndarray]], head: tuple[np.ndarray, np.ndarray] | None,
-        report: SparsityReport, sources: Mapping[int, tuple[int, ...]] | None = None,
-    ):  # fmt: skip
+        self,
+        layers: NetworkLayers,
+        rows: Mapping[int, tuple[sp.csr_array, np.ndarray]],
+        head: tuple[np.ndarray, np.ndarray] | None,
+        report: SparsityReport,
+        sources: Mapping[int, tuple[int, ...]] | None = None,
+    ):
         super().__init__()
         self.layers, self.report = layers, report
         self.network = layers.traced
@@ -47,12 +54,16 @@ class SparseModel(nn.Module):
         for name, value in zip(("head_weight", "head_bias"), head or (None, None), strict=True):
             self.register_buffer(name, None if value is None else torch.from_numpy(value).to(layers.dtype))
         self.fitted = tuple(sorted(rows))
-        self.sources = {block: tuple(sorted((sources or {}).get(block, layers.blocks[block].sources))) for block in self.fitted}
+        self.sources = {
+            block: tuple(sorted((sources or {}).get(block, layers.blocks[block].sources))) for block in self.fitted
+        }
 
     @property
     def dtype(self) -> torch.dtype:
         """Of its tensors now, and of its inputs: the network's until `double()` or `float()` changes it."""
-        return next((t.dtype for t in (*self.buffers(), *self.parameters()) if t.is_floating_point()), self.layers.dtype)
+        return next(
+            (t.dtype for t in (*self.buffers(), *self.parameters()) if t.is_floating_point()), self.layers.dtype
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseModel:
         # torch does not copy sparse storage
@@ -99,8 +110,11 @@ def sparse_map(A: Tensor, shift: Tensor, known: Sequence[Tensor], shape: tuple[i
     return ((A @ x.t()).t() + shift).reshape(len(x), *shape)
 
 
-def ridge_head(features: Float[Tensor, "m f"], outputs: Float[Tensor, "m q"], ridge: float = 1e-3) -> tuple[Float[np.ndarray, "q f"], Float[np.ndarray, " q"]]:
-    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's variance."""
+def ridge_head(
+    features: Float[Tensor, "m f"], outputs: Float[Tensor, "m q"], ridge: float = 1e-3
+) -> tuple[Float[np.ndarray, "q f"], Float[np.ndarray, " q"]]:
+    """Weight and bias of the outputs by ridge regression on the features; the ridge is relative to each feature's
+    variance."""
     X, Y = features.double().numpy(), outputs.double().numpy()
     mean, target = X.mean(0), Y.mean(0)
     X = X - mean
@@ -112,11 +126,14 @@ def ridge_head(features: Float[Tensor, "m f"], outputs: Float[Tensor, "m q"], ri
 
 
 def check_inputs(u: Any, layers: NetworkLayers, dtype: torch.dtype) -> None:
-    """Raises: TypeError for anything but a tensor of the dtype that the network has now, ValueError for samples of another shape."""
+    """Raises: TypeError for anything but a tensor of the dtype that the network has now, ValueError for samples of
+    another shape."""
     if not isinstance(u, Tensor):
         raise TypeError(f"inputs must be a torch tensor, got {type(u).__name__}")
     if u.dtype != dtype:
-        raise TypeError(f"inputs are {u.dtype}, the network is {dtype}: convert them (integers are not scaled silently)")
+        raise TypeError(
+            f"inputs are {u.dtype}, the network is {dtype}: convert them (integers are not scaled silently)"
+        )
     if tuple(u.shape[1:]) != layers.input_shape:
         raise ValueError(f"samples must have shape {layers.input_shape}, got {tuple(u.shape[1:])}")
 

@@ -1,12 +1,15 @@
 """State-driven sparsification of a trained network, layer by layer, at any size: rows by position, streamed.
 
-For every block l and position w the rows of all its channels share their columns, the states that the position may use, and solve
+For every block l and position w the rows of all its channels share their columns, the states that the position may use,
+and solve
 
     min_a 1/2 ||M a - z||^2   within a budget (an l1 ball, a penalty, or a number of coefficients), M and z centred,
 
-by the l1 path on one Gram matrix a position, or, where all positions may use everything before them, on a working set a row. Nothing of the
-size of A is ever held: one block's states, its sources' and a strip of positions. States are the teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what the sparse
-model itself computes, and errors do not compound unseen.
+by the l1 path on one Gram matrix a position, or, where all positions may use everything before them, on a working set a
+row. Nothing of the
+size of A is ever held: one block's states, its sources' and a strip of positions. States are the teacher's, as in the
+papers, or the student's own: then each block is fitted to the teacher's pre-activations on what the sparse model itself
+computes, and errors do not compound unseen.
 
 Source: Tsai thesis (2024), chapter 3; SIM paper.
 """
@@ -73,7 +76,9 @@ class _Setup:
     @property
     def fitted(self) -> list[int]:
         """Blocks that may use states before them."""
-        return [k for k, b in enumerate(self.layers.blocks) if not b.derived and any(s != INPUT for s in self.sources[k])]
+        return [
+            k for k, b in enumerate(self.layers.blocks) if not b.derived and any(s != INPUT for s in self.sources[k])
+        ]
 
     @property
     def working(self) -> bool:
@@ -111,25 +116,30 @@ def sparsify(
         network: in evaluation mode; see `network_layers.read_layers` for what it may be made of. It is copied.
         data: (m, *input_shape) samples of the fit, of the network's dtype.
         budget: `budget_rows.kappa`, `lam` or `keep`, of one value or several.
-        support: columns that a position may use: "receptive", what the network reads there; "before", every block before and the input; or a
-            function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that read the input alone are kept as they are.
+        support: columns that a position may use: "receptive", what the network reads there; "before", every block
+            before and the input; or a function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that
+            read the input alone are kept as they are.
         scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
-        weights: of the rows, for a penalty: "equal", every row has the same one; "effect", rows whose errors change the outputs more have a smaller one (see
-            `row_effects`: far more accurate at the same number of coefficients).
+        weights: of the rows, for a penalty: "equal", every row has the same one; "effect", rows whose errors change the
+            outputs more have a smaller one (see `row_effects`: far more accurate at the same number of coefficients).
         states: "teacher", one path for all values of the budget, or "student", one run for each.
-        refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets through (see `one_sided`: more accurate where rows are very sparse);
-            False, the l1 solution itself. ridge: of the refit, relative to each column's squared norm.
-        min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are not used: in units of
-            their deviation a state that is active on two samples would carry a huge weight.
-        head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's features.
-        share_conv: one row for all positions of a channel, a sparse kernel, fitted to samples and positions alike: fewer parameters, where rows
-            of their own only save multiplications. It needs scale "std" and a support that gives every position the same taps.
+        refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets
+            through (see `one_sided`: more accurate where rows are very sparse); False, the l1 solution itself. ridge:
+            of the refit, relative to each column's squared norm.
+        min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are
+            not used: in units of their deviation a state that is active on two samples would carry a huge weight.
+        head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's
+            features.
+        share_conv: one row for all positions of a channel, a sparse kernel, fitted to samples and positions alike:
+            fewer parameters, where rows of their own only save multiplications. It needs scale "std" and a support that
+            gives every position the same taps.
         held_out: other samples, for the share of variance explained on them.
         rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
         cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
-        device: for support "before" within a radius or a penalty, where every row has a working set: "cuda" or "cuda:k", a card that
-            compares residuals with all columns; "cpu": the backend's workers do.
-        backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on there.
+        device: for support "before" within a radius or a penalty, where every row has a working set: "cuda" or
+            "cuda:k", a card that compares residuals with all columns; "cpu": the backend's workers do.
+        backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on
+            there.
     Returns: `SparseModel`, its `report` filled; a list where the budget has several values.
     Raises: TypeError, ValueError naming the argument; what `read_layers` raises.
     Source: Tsai thesis (2024), section 3.3, Table 3.1.
@@ -141,7 +151,10 @@ def sparsify(
     if weights not in ("equal", "effect"):
         raise ValueError(f"weights must be 'equal' or 'effect', got {weights!r}")
     if weights == "effect" and (budget.kind != "lam" or share_conv):
-        raise ValueError(f"weights 'effect' share out the penalty lam(...) of rows of their own: not for {'share_conv' if share_conv else budget.kind + '(...)'}")
+        raise ValueError(
+            "weights 'effect' share out the penalty lam(...) of rows of their own: not for"
+            f" {'share_conv' if share_conv else budget.kind + '(...)'}"
+        )
     if states not in ("teacher", "student"):
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
     if not isinstance(refit, bool) and refit != "one_sided":
@@ -162,23 +175,50 @@ def sparsify(
         if u is not None:
             check_inputs(u, layers, layers.dtype)
             if not len(u):
-                raise ValueError("held_out has no samples: give some, or None" if u is held_out else "data has no samples")
+                raise ValueError(
+                    "held_out has no samples: give some, or None" if u is held_out else "data has no samples"
+                )
             if not bool(torch.isfinite(u).all()):
-                raise ValueError(f"sample {int((~torch.isfinite(u.flatten(1)).all(1)).nonzero()[0])} has values that are not finite")
+                raise ValueError(
+                    f"sample {int((~torch.isfinite(u.flatten(1)).all(1)).nonzero()[0])} has values that are not finite"
+                )
     if len(data) < 2:
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
     if share_conv and scale != "std":
         raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
     if refit == "one_sided":
         if share_conv or (support == "before" and budget.kind != "keep"):
-            raise ValueError("refit 'one_sided' is for rows of their own with a Gram matrix a position: not for share_conv, nor for support 'before' with kappa(...) or lam(...)")
+            raise ValueError(
+                "refit 'one_sided' is for rows of their own with a Gram matrix a position: not for share_conv, nor for"
+                " support 'before' with kappa(...) or lam(...)"
+            )
         for b in layers.blocks:
             if not b.derived and b.activation != "relu":
                 raise ValueError(f"refit 'one_sided' is for networks of ReLU, the block {b.node} is {b.activation}")
     _check_device(device, working=support == "before" and budget.kind != "keep" and not share_conv)
     folder = None if resume is None else Path(resume)
     sources = tuple(sources_of(layers, block, support) for block in range(len(layers.blocks)))
-    setup = _Setup(layers, support, sources, None, scale, weights, budget, refit, float(ridge), float(min_active), share_conv, rtol, atol, cap, device, backend, workers, folder, progress)
+    setup = _Setup(
+        layers,
+        support,
+        sources,
+        None,
+        scale,
+        weights,
+        budget,
+        refit,
+        float(ridge),
+        float(min_active),
+        share_conv,
+        rtol,
+        atol,
+        cap,
+        device,
+        backend,
+        workers,
+        folder,
+        progress,
+    )
     if weights == "effect":
         setup = replace(setup, factors=effect_factors(row_effects(layers, data), setup.fitted))
     with torch.no_grad(), in_single(device != "cpu"):
@@ -187,13 +227,18 @@ def sparsify(
         else:
             models = []
             for t, value in enumerate(budget.values):
-                each = replace(setup, budget=Budget(budget.kind, (value,)), resume=None if folder is None else folder / f"value-{t}")
+                each = replace(
+                    setup,
+                    budget=Budget(budget.kind, (value,)),
+                    resume=None if folder is None else folder / f"value-{t}",
+                )
                 models += _run(each, data, held_out, student=True, head=head)
     return models if len(budget) > 1 else models[0]
 
 
 def _check_device(device: Any, *, working: bool) -> None:
-    """Raises: TypeError for anything but a name; ValueError unless it is "cpu" or, for working sets, a CUDA card that is there."""
+    """Raises: TypeError for anything but a name; ValueError unless it is "cpu" or, for working sets, a CUDA card that
+    is there."""
     if not isinstance(device, str):
         raise TypeError(f"device must be 'cpu', 'cuda' or 'cuda:k', got {device!r}")
     if device == "cpu":
@@ -201,7 +246,10 @@ def _check_device(device: Any, *, working: bool) -> None:
     if not re.fullmatch("cuda(:[0-9]+)?", device):
         raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:k', got {device!r}")
     if not working:
-        raise ValueError(f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows are solved on the cpu")
+        raise ValueError(
+            f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows"
+            " are solved on the cpu"
+        )
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(device.partition(":")[2] or 0) >= cards:
         raise ValueError(f"device {device!r} is not there: torch sees {cards} CUDA cards")
@@ -223,11 +271,18 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     store, fitted = None, setup.fitted
     if setup.working and fitted:
         store = ColumnStore(
-            sum(math.prod(layers.shape_of(k)) for k in range(INPUT, fitted[-1])), m, min_active=setup.min_active, device=setup.device, keyed=setup.resume is not None
-        )  # fmt: skip
+            sum(math.prod(layers.shape_of(k)) for k in range(INPUT, fitted[-1])),
+            m,
+            min_active=setup.min_active,
+            device=setup.device,
+            keyed=setup.resume is not None,
+        )
         store.append(teacher[INPUT], None if scales is None else np.ones(math.prod(layers.input_shape)))
     # columns in the store are not read again, except to compute states on them
-    last = last_readers(layers, setup.sources if store is None or student or held_out is not None else [b.sources for b in layers.blocks])
+    last = last_readers(
+        layers,
+        setup.sources if store is None or student or held_out is not None else [b.sources for b in layers.blocks],
+    )
     for block, b in enumerate(layers.blocks):
         begin = time.perf_counter()
         z = _batched(lambda part, block=block: network.affine(block, part), teacher)
@@ -247,21 +302,33 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
             else:
                 factor = None if setup.factors is None else setup.factors[block]
                 run = {
-                    "backend": setup.backend, "workers": setup.workers, "progress": setup.progress,
+                    "backend": setup.backend,
+                    "workers": setup.workers,
+                    "progress": setup.progress,
                     "resume": None if setup.resume is None else setup.resume / f"block-{block}",
-                }  # fmt: skip
+                }
                 if store is not None:
                     columns, problem = working_problem(layers, block, store, z, scales, factor)
                     found = solve_working(columns, *problem.arrays, setup.budget, **tolerances, **run)
                 else:
                     problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, factor)
-                    found = solve_block(*problem.arrays, setup.budget, **tolerances, **run, level=problem.level if setup.refit == "one_sided" else None)
+                    found = solve_block(
+                        *problem.arrays,
+                        setup.budget,
+                        **tolerances,
+                        **run,
+                        level=problem.level if setup.refit == "one_sided" else None,
+                    )
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
             for t in range(K):
                 A, shift = problem.matrix(found, t, refit=bool(setup.refit))
                 rows[t][block], reads[block] = (A, shift), tuple(sorted(sources))
-                explained = None if held_out is None else _explained(A, shift, [own[s][m:].cpu() for s in sorted(sources)], z[m:].cpu(), b.shape)
+                explained = (
+                    None
+                    if held_out is None
+                    else _explained(A, shift, [own[s][m:].cpu() for s in sorted(sources)], z[m:].cpu(), b.shape)
+                )
                 reports[t].append(layer_report(layers, block, problem, found, t, A, explained, bool(setup.refit)))
             teacher[block] = network.apply(block, z)
             if student:
@@ -277,7 +344,13 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     outputs = _batched(lambda part: network.affine(None, part), teacher).cpu()
     models = []
     for t in range(K):
-        model = SparseModel(layers, rows[t], None, sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds), reads)
+        model = SparseModel(
+            layers,
+            rows[t],
+            None,
+            sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds),
+            reads,
+        )
         if head:
             features = _batched(model.layers.features, own)[:m] if student else _features(model, data)
             model = SparseModel(layers, rows[t], ridge_head(features, outputs[:m]), model.report, reads)
@@ -317,9 +390,14 @@ def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tenso
 def _settings(setup: _Setup, t: int, student: bool) -> dict[str, Any]:
     """What a report says of how a model was made."""
     return {
-        "support": setup.support if isinstance(setup.support, str) else "function", "scale": setup.scale, "weights": setup.weights, "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
-        "states": "student" if student else "teacher", "refit": setup.refit, "share_conv": setup.share_conv,
-    }  # fmt: skip
+        "support": setup.support if isinstance(setup.support, str) else "function",
+        "scale": setup.scale,
+        "weights": setup.weights,
+        "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
+        "states": "student" if student else "teacher",
+        "refit": setup.refit,
+        "share_conv": setup.share_conv,
+    }
 
 
 def _features(model: SparseModel, u: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""What a sparse model of a network gains and loses: rows, explained variance, certificates, and non-zeros in three counts."""
+"""What a sparse model of a network gains and loses: rows, explained variance, certificates, and non-zeros in three
+counts."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz: of A; numbers: of
-    them that are stored, a kernel's once.
+    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz:
+    of A; numbers: of them that are stored, a kernel's once.
 
-    own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the fit and on others (None
-    without any). gap: largest relative duality gap; violation: largest excess of the ball, relative, before the refit; status: rows by outcome.
+    own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the
+        fit and on others (None
+    without any). gap: largest relative duality gap; violation: largest excess of the ball, relative, before the refit;
+    status: rows by outcome.
     """
 
     block: int
@@ -47,9 +50,11 @@ class LayerReport:
 class SparsityReport:
     """The whole model, in three counts that must not be confused.
 
-    row_entries: non-zeros of all rows, those of blocks that were kept included; own_row_entries: of the network. numbers: different weights that
-    have to be stored (rows of their own for every position, or kernels); own_numbers: weights of the network's convolutions and linear layers
-    before the output. full_matrix: entries of [A B] of the implicit model, n (n + p). seconds: of the fit, by part.
+    row_entries: non-zeros of all rows, those of blocks that were kept included; own_row_entries: of the network.
+        numbers: different weights that
+    have to be stored (rows of their own for every position, or kernels); own_numbers: weights of the network's
+    convolutions and linear layers before the output. full_matrix: entries of [A B] of the implicit model, n (n + p).
+    seconds: of the fit, by part.
     """
 
     layers: tuple[LayerReport, ...]
@@ -82,7 +87,14 @@ class SparsityReport:
 
 
 def layer_report(
-    layers: NetworkLayers, block: int, problem: PositionProblem | SharedProblem, found: BlockRows, t: int, A: sp.csr_array, explained: float | None, refit: bool
+    layers: NetworkLayers,
+    block: int,
+    problem: PositionProblem | SharedProblem,
+    found: BlockRows,
+    t: int,
+    A: sp.csr_array,
+    explained: float | None,
+    refit: bool,
 ) -> LayerReport:
     """Report of one block at budget t; explained: share of the variance on held-out samples."""
     b = layers.blocks[block]
@@ -90,15 +102,28 @@ def layer_report(
     weight = problem.spread.reshape(-1) ** 2
     gap = found.gap[:, t]
     return LayerReport(
-        block, b.node, b.size, problem.columns, float(np.median(np.diff(found.pointer[t]))), int(A.nnz),
-        int(np.count_nonzero((found.refit if refit else found.l1)[t])), layers.entries(block),
-        float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0, explained, float(np.nanmax(gap, initial=0.0)),
-        float(found.violation[:, t].max(initial=0.0)), found.status(t),
-    )  # fmt: skip
+        block,
+        b.node,
+        b.size,
+        problem.columns,
+        float(np.median(np.diff(found.pointer[t]))),
+        int(A.nnz),
+        int(np.count_nonzero((found.refit if refit else found.l1)[t])),
+        layers.entries(block),
+        float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0,
+        explained,
+        float(np.nanmax(gap, initial=0.0)),
+        float(found.violation[:, t].max(initial=0.0)),
+        found.status(t),
+    )
 
 
 def sparsity_report(
-    layers: NetworkLayers, rows: Mapping[int, Any], reports: Sequence[LayerReport], settings: Mapping[str, Any], seconds: Mapping[str, float]
+    layers: NetworkLayers,
+    rows: Mapping[int, Any],
+    reports: Sequence[LayerReport],
+    settings: Mapping[str, Any],
+    seconds: Mapping[str, float],
 ) -> SparsityReport:
     """Report of a model whose fitted blocks are `rows`; settings: how it was made."""
     kept = [i for i, b in enumerate(layers.blocks) if i not in rows and not b.derived]
@@ -112,6 +137,12 @@ def sparsity_report(
     numbers = nnz if not settings["share_conv"] else sum(r.numbers for r in reports)
     numbers += sum(layers.kernel_weights(i) for i in kept)
     return SparsityReport(
-        tuple(reports), nnz + kept_entries, sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived), numbers, sum(weights),
-        layers.n_states * (layers.n_states + p), settings, dict(seconds),
-    )  # fmt: skip
+        tuple(reports),
+        nnz + kept_entries,
+        sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived),
+        numbers,
+        sum(weights),
+        layers.n_states * (layers.n_states + p),
+        settings,
+        dict(seconds),
+    )

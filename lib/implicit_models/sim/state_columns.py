@@ -1,7 +1,8 @@
 """States as the columns of row problems: one row of numbers a state, centred, with what says whether it varies.
 
-Deviations are those of the samples; a column is live when it varies beyond the rounding of its mean and on min_active samples at least, in the sense of
-(sum x^2)^2 / sum x^4. Units s need a reference, of which problems depend by their numbers alone: that which makes the median live column of variance 1.
+Deviations are those of the samples; a column is live when it varies beyond the rounding of its mean and on min_active
+samples at least, in the sense of (sum x^2)^2 / sum x^4. Units s need a reference, of which problems depend by their
+numbers alone: that which makes the median live column of variance 1.
 
 Source: Tsai thesis (2024), section 3.2.
 """
@@ -16,10 +17,15 @@ from torch import Tensor
 TOGETHER = {"cpu": 2**19, "cuda": 2**27}  # entries that are worked on at a time
 
 
-def state_rows(x: Float[Tensor, "m *S"], channels: int, positions: int) -> Float[Tensor, "c m"]:
+def state_rows(x: Float[Tensor, m * S], channels: int, positions: int) -> Float[Tensor, "c m"]:
     """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
     wide = x.reshape(len(x), channels * positions).t().contiguous()
-    return wide.reshape(channels, positions, len(x)).transpose(0, 1).to(torch.float64, memory_format=torch.contiguous_format, copy=True).reshape(channels * positions, len(x))
+    return (
+        wide.reshape(channels, positions, len(x))
+        .transpose(0, 1)
+        .to(torch.float64, memory_format=torch.contiguous_format, copy=True)
+        .reshape(channels * positions, len(x))
+    )
 
 
 def runs(x: Tensor) -> list[slice]:
@@ -28,9 +34,15 @@ def runs(x: Tensor) -> list[slice]:
     return [slice(at, at + size) for at in range(0, len(x), size)]
 
 
-def centre_(x: Float[Tensor, "c m"], min_active: float) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"], Bool[Tensor, " c"]]:
+def centre_(
+    x: Float[Tensor, "c m"], min_active: float
+) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"], Bool[Tensor, " c"]]:
     """Centres the rows in place; their means, their deviations, and which are live."""
-    mean, deviation, live = x.new_empty(len(x)), x.new_empty(len(x)), torch.empty(len(x), dtype=torch.bool, device=x.device)
+    mean, deviation, live = (
+        x.new_empty(len(x)),
+        x.new_empty(len(x)),
+        torch.empty(len(x), dtype=torch.bool, device=x.device),
+    )
     for part in runs(x):
         own = x[part]
         mean[part] = own.mean(1)
@@ -38,7 +50,9 @@ def centre_(x: Float[Tensor, "c m"], min_active: float) -> tuple[Float[Tensor, "
         squares = own.square()
         square, fourth = squares.sum(1), squares.square_().sum(1)
         deviation[part] = (square / x.shape[1]).sqrt()
-        live[part] = (deviation[part] > 1e-7 * mean[part].abs().clamp_min(1e-300)) & (square * square >= min_active * fourth)
+        live[part] = (deviation[part] > 1e-7 * mean[part].abs().clamp_min(1e-300)) & (
+            square * square >= min_active * fourth
+        )
     return mean, deviation, live
 
 
@@ -47,6 +61,8 @@ def divide_(x: Float[Tensor, "c m"], unit: Float[Tensor, " c"], live: Bool[Tenso
     x *= torch.where(live, 1.0 / torch.where(live, unit, 1.0), 0.0)[:, None]
 
 
-def log2_reference(scale: Float[np.ndarray, " c"], deviation: Float[np.ndarray, " c"], live: Bool[np.ndarray, " c"]) -> float:
+def log2_reference(
+    scale: Float[np.ndarray, " c"], deviation: Float[np.ndarray, " c"], live: Bool[np.ndarray, " c"]
+) -> float:
     """log2 of the reference ref of units s: the median live column x ref / s has variance 1."""
     return float(np.median(np.log2(scale[live]) - np.log2(deviation[live]))) if live.any() else 0.0

@@ -1,8 +1,8 @@
 """States of a trained network: what state-driven implicit modelling imitates.
 
-The states of L activation calls are stacked with the last one on top, x = (x_L, ..., x_1), so that a feed-forward network has
-a strictly upper block-triangular A. z is the argument of the activation: a batch norm before it, in eval mode, is an affine
-map of its own and lies inside z, with the same values as when it is folded into the preceding layer.
+The states of L activation calls are stacked with the last one on top, x = (x_L, ..., x_1), so that a feed-forward
+network has a strictly upper block-triangular A. z is the argument of the activation: a batch norm before it, in eval
+mode, is an affine map of its own and lies inside z, with the same values as when it is folded into the preceding layer.
 
 Source: SIM paper, section 3, (1) to (2); Tsai thesis (2024), section 3.1.
 """
@@ -44,7 +44,8 @@ class Block:
 class States:
     """Post-activation states, pre-activations, inputs and outputs of m samples; row k is sample k.
 
-    X, Z: (m, n); U: (m, p); Y: (m, q); arrays or memory maps. blocks: the calls, last one first, in the order of the columns
+    X, Z: (m, n); U: (m, p); Y: (m, q); arrays or memory maps. blocks: the calls, last one first, in the order of the
+        columns
     of X. network: where they come from, None for matrices of the user's own. folder: that of the memory maps, if any.
     """
 
@@ -65,7 +66,9 @@ class States:
             if not isinstance(M, np.ndarray) or M.ndim != 2 or not np.issubdtype(M.dtype, np.floating):
                 raise TypeError(f"{name} must be a floating NumPy array with a row per sample, got {_describe(M)}")
             if M.shape[0] != self.X.shape[0]:
-                raise ValueError(f"{name} has {M.shape[0]} samples, X has {self.X.shape[0]}: shapes {M.shape} and {self.X.shape}")
+                raise ValueError(
+                    f"{name} has {M.shape[0]} samples, X has {self.X.shape[0]}: shapes {M.shape} and {self.X.shape}"
+                )
         if self.Z.shape != self.X.shape:
             raise ValueError(f"Z must have the shape of X, {self.X.shape}, got {self.Z.shape}")
         if 0 in self.X.shape:
@@ -163,7 +166,9 @@ class _Recorder:
         def seen(path: str, name: str, before: Tensor, after: Tensor) -> None:
             if before.ndim < 2 or before.shape[0] != u.shape[0]:
                 shape = tuple(before.shape)
-                raise ValueError(f"activation {path!r} got shape {shape}: its first axis must be the {u.shape[0]} samples")
+                raise ValueError(
+                    f"activation {path!r} got shape {shape}: its first axis must be the {u.shape[0]} samples"
+                )
             if name == "softmax" and before.ndim != 2:
                 raise ValueError(f"softmax {path!r} got shape {tuple(before.shape)}: a sample may have one block only")
             calls.append((path, name, tuple(before.shape[1:])))
@@ -178,11 +183,15 @@ class _Recorder:
                     raise
                 raise ValueError(f"{type(self.network).__name__} takes no inputs of shape {tuple(u.shape)}: {e}") from e
         if not calls:
-            raise ValueError(f"no activation module of {type(self.network).__name__} ran: a functional activation cannot be hooked")
+            raise ValueError(
+                f"no activation module of {type(self.network).__name__} ran: a functional activation cannot be hooked"
+            )
         if self.calls is None:
             self.calls = calls
         elif calls != self.calls:
-            raise ValueError(f"the activations that run depend on the data: {len(self.calls)} calls at first, now {len(calls)}")
+            raise ValueError(
+                f"the activations that run depend on the data: {len(self.calls)} calls at first, now {len(calls)}"
+            )
         return x, z, y
 
     def blocks(self) -> tuple[Block, ...]:
@@ -206,7 +215,9 @@ def _implicit_states(model: Any, u: Tensor, at: int) -> tuple[Tensor, Tensor, Te
     found = model.equilibrium(u)
     if not bool(found.converged.all()):
         k = int(torch.nonzero(~found.converged)[0])
-        raise ValueError(f"sample {at + k} has no equilibrium (residual {float(found.residual[k]):.3g}): {found.reason}")
+        raise ValueError(
+            f"sample {at + k} has no equilibrium (residual {float(found.residual[k]):.3g}): {found.reason}"
+        )
     z = product(found.x, model._feedback_matrix(), product(u, model.B, model.b))
     return found.x, z, model._read_out(found.x, u)
 
@@ -236,8 +247,9 @@ def states(
     z = A x + B u + b and y = C x + D u + d for every sample. An implicit model gives its equilibrium.
 
     Args:
-        network: any module whose activations are nn.ReLU, nn.LeakyReLU, nn.PReLU (one slope), nn.Tanh, nn.Sigmoid, nn.Softmax
-            or nn.RNNCell modules, one block per call; or an `ImplicitModel`. Its modes, hooks and weights are left as they were.
+        network: any module whose activations are nn.ReLU, nn.LeakyReLU, nn.PReLU (one slope), nn.Tanh, nn.Sigmoid,
+            nn.Softmax or nn.RNNCell modules, one block per call; or an `ImplicitModel`. Its modes, hooks and weights
+            are left as they were.
         U: (m, ...) torch or NumPy, floating; cast to the dtype and device of the network batch by batch.
         batch_size: samples a pass. memory_budget: bytes of X, Z and Y above which they become .npy memory maps.
         folder: of the memory maps, made if need be; a temporary one, deleted with the result, if None.
@@ -246,7 +258,8 @@ def states(
 
     Returns: `States`, in the dtype of the pass.
 
-    Raises: ValueError for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN or
+    Raises: ValueError for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN
+    or
         infinite value in U (naming the sample), for an implicit model without equilibrium; TypeError for other inputs.
 
     Source: SIM paper, section 3; Tsai thesis (2024), section 3.1.
@@ -256,7 +269,9 @@ def states(
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
     if isinstance(network, ImplicitModel) and hasattr(network, "hidden_size"):
-        raise TypeError("an ImplicitRNN has a state per time step: call its cell, an ImplicitModel, on the inputs of the steps")
+        raise TypeError(
+            "an ImplicitRNN has a state per time step: call its cell, an ImplicitModel, on the inputs of the steps"
+        )
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a positive int, got {batch_size!r}")
     U = _inputs(U)

@@ -25,12 +25,25 @@ def sources_of(layers: NetworkLayers, block: int, support: Support) -> dict[int,
         every = [INPUT, *range(block)]
         if set(b.sources) == {INPUT}:
             return dict(b.sources)
-        return {k: np.broadcast_to(np.arange(p), (b.positions, p)) for k in every for p in [math.prod(layers.shape_of(k)[1:])]}
+        return {
+            k: np.broadcast_to(np.arange(p), (b.positions, p))
+            for k in every
+            for p in [math.prod(layers.shape_of(k)[1:])]
+        }
     found = {int(k): np.asarray(v) for k, v in support(layers, block).items()}
     for k, index in found.items():
         places = math.prod(layers.shape_of(k)[1:]) if INPUT <= k < block else 0
-        if index.ndim != 2 or len(index) != b.positions or not np.issubdtype(index.dtype, np.integer) or index.max(initial=-1) >= places or index.min(initial=0) < -1:
-            raise ValueError(f"support of block {block}: source {k} must be an earlier block (or {INPUT}) with positions ({b.positions}, k) below {places}, got shape {index.shape}")
+        if (
+            index.ndim != 2
+            or len(index) != b.positions
+            or not np.issubdtype(index.dtype, np.integer)
+            or index.max(initial=-1) >= places
+            or index.min(initial=0) < -1
+        ):
+            raise ValueError(
+                f"support of block {block}: source {k} must be an earlier block (or {INPUT}) with positions"
+                f" ({b.positions}, k) below {places}, got shape {index.shape}"
+            )
     return found
 
 

@@ -18,7 +18,8 @@ LARGEST = 20_000  # states and inputs: one pass each
 
 
 class TeacherMatrices(NamedTuple):
-    """z = A x + B u + b, y = C x + D u + d of the network itself: CSR (n, n), (n, p), (q, n), (q, p), and (n,), (q,)."""
+    """z = A x + B u + b, y = C x + D u + d of the network itself: CSR (n, n), (n, p), (q, n), (q, p), and (n,),
+    (q,)."""
 
     A: sp.csr_array
     B: sp.csr_array
@@ -31,7 +32,8 @@ class TeacherMatrices(NamedTuple):
 def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrices:
     """A, B, C, D, b, d of the network behind the states, in the order of their columns.
 
-    Mathematics: with the activations replaced by given states the network is affine in (x, u); its value at a unit vector
+    Mathematics: with the activations replaced by given states the network is affine in (x, u); its value at a unit
+        vector
     less its value at the origin is a column. Weight sharing, residual sums and batch norm need no case of their own.
 
     Args: states: from `states(network, U)`. batch_size: unit vectors a pass, in float64 on a copy of the network.
@@ -49,11 +51,15 @@ def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrice
     if isinstance(network, ImplicitModel):
         A, B, C = (scipy_csr(M).astype(np.float64) for M in (network._feedback_matrix(), network.B, network.C))
         D = sp.csr_array((q, p)) if network.D is None else scipy_csr(network.D).astype(np.float64)
-        b, d = (np.zeros(k) if v is None else v.detach().cpu().double().numpy() for v, k in ((network.b, n), (network.d, q)))
+        b, d = (
+            np.zeros(k) if v is None else v.detach().cpu().double().numpy() for v, k in ((network.b, n), (network.d, q))
+        )
         states._memo["teacher"] = TeacherMatrices(A, B, C, D, b, d)
         return states._memo["teacher"]
     if n + p > LARGEST:
-        raise ValueError(f"the matrices take a pass per state and input, {n} + {p} > {LARGEST}: pass what you need of them")
+        raise ValueError(
+            f"the matrices take a pass per state and input, {n} + {p} > {LARGEST}: pass what you need of them"
+        )
     replica = copy.deepcopy(network).cpu().double()
     calls = states.blocks[::-1]  # in the order of the calls
     states_of, outputs_of = [], []

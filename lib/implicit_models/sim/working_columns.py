@@ -1,9 +1,12 @@
-"""Columns that many rows may use, and what the working-set method asks of them: the largest correlations, and products of few columns.
+"""Columns that many rows may use, and what the working-set method asks of them: the largest correlations, and products
+of few columns.
 
-Every column is read once a round, in low precision with a bound on its rounding (`low_precision`); what a certificate is made of is double precision: the largest
-correlation over all columns too, since those that might be larger than it are read again.
+Every column is read once a round, in low precision with a bound on its rounding (`low_precision`); what a certificate
+is made of is double precision: the largest correlation over all columns too, since those that might be larger than it
+are read again.
 
-`HostColumns` is NumPy, for one thread of many; `DeviceColumns` is torch, for a graphics card (or the processor, where it gives the same).
+`HostColumns` is NumPy, for one thread of many; `DeviceColumns` is torch, for a graphics card (or the processor, where
+it gives the same).
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from implicit_models.sim.separate_rows import refit_each, solve_each
 
 
 class Scores(NamedTuple):
-    """Of residuals r = z - a'X_W: the largest |x_j'r| over all columns, a'X_W r, r'r, z'r, and the columns of the largest |x_j'r|, up to rounding."""
+    """Of residuals r = z - a'X_W: the largest |x_j'r| over all columns, a'X_W r, r'r, z'r, and the columns of the
+    largest |x_j'r|, up to rounding."""
 
     lead: Float[np.ndarray, " b"]
     inner: Float[np.ndarray, " b"]
@@ -56,10 +60,17 @@ class HostColumns:
         return own[0][i], own[1][i]
 
     def solved(
-        self, own: tuple[np.ndarray, np.ndarray], zz: Float[np.ndarray, " b"], kappas: Float[np.ndarray, " b"], beta: float, ridge: float, rtol: float,
+        self,
+        own: tuple[np.ndarray, np.ndarray],
+        zz: Float[np.ndarray, " b"],
+        kappas: Float[np.ndarray, " b"],
+        beta: float,
+        ridge: float,
+        rtol: float,
         slack: Float[np.ndarray, " b"],
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
-        """Of `products`: coefficients (b, k), gap and objective on these columns, excess over the ball, and the refit with what it explains."""
+    ) -> tuple[np.ndarray, ...]:
+        """Of `products`: coefficients (b, k), gap and objective on these columns, excess over the ball, and the refit
+        with what it explains."""
         G, c = own
         a, again = np.zeros(c.shape), np.zeros(c.shape)
         gap, value, violation, explained = np.full(len(c), np.nan), np.zeros(len(c)), np.zeros(len(c)), np.zeros(len(c))
@@ -67,7 +78,9 @@ class HostColumns:
         refit_each(G, c, a, ridge, again, explained)
         return a, gap, value, violation, again, explained
 
-    def scores(self, z: Float[np.ndarray, "b m"], W: Int[np.ndarray, "b k"], a: Float[np.ndarray, "b k"], k: int) -> Scores:
+    def scores(
+        self, z: Float[np.ndarray, "b m"], W: Int[np.ndarray, "b k"], a: Float[np.ndarray, "b k"], k: int
+    ) -> Scores:
         r, inner, lead = np.empty_like(z), np.empty(len(z)), np.empty(len(z))
         for i, on in enumerate(a != 0):
             M = self.X[W[i, on]]

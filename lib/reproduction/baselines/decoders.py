@@ -60,8 +60,10 @@ class SequenceTransformer(nn.Module):
 
     The encoder reads the numbers, each mapped linearly to d_model. What the decoder reads is the point:
 
-        "labels"  the true labels of the steps before, one-hot, as the papers do for the rolling argmax. Copying the last of
-                  them is right whenever the newest number is not the largest: 1 - 1/T of the time. Unmasked, it sees the labels
+        "labels"  the true labels of the steps before, one-hot, as the papers do for the rolling argmax. Copying the
+        last of
+                  them is right whenever the newest number is not the largest: 1 - 1/T of the time. Unmasked, it sees
+                      the labels
                   of later steps too, from which all but the last answer can be read.
         "inputs"  the numbers again: nothing is given away.
 
@@ -70,7 +72,8 @@ class SequenceTransformer(nn.Module):
         out_features: q of a linear head; None: the decoder's d_model outputs are the scores.
         decoder: see above. With "labels" an input has two channels, as `with_previous_labels` makes them.
         masked: hide later steps from earlier ones, in the encoder and in both attentions of the decoder.
-        positions: add sinusoidal positions to what encoder and decoder read. Unmasked and without them, no order of the inputs is seen.
+        positions: add sinusoidal positions to what encoder and decoder read. Unmasked and without them, no order of the
+            inputs is seen.
         output: layout of the outputs, see `reproduction.baselines.sequence.RecurrentNetwork`.
         dropout: in training.
         seed: of the initial weights.
@@ -78,21 +81,37 @@ class SequenceTransformer(nn.Module):
     Raises:
         ValueError: an unknown option, or n_heads that do not divide d_model.
 
-    Source: Decugis et al. (2024), Table 4 (rolling argmax: d_model = width = 10, two heads, 1,920 parameters; rolling average: five
+    Source: Decugis et al. (2024), Table 4 (rolling argmax: d_model = width = 10, two heads, 1,920 parameters; rolling
+    average: five
         heads); Tsai thesis (2024), section 5.3.
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, *, width: int, out_features: int | None = None,
-        decoder: Literal["labels", "inputs"] = "inputs", masked: bool = True, positions: bool = True, output: Output = "every",
-        dropout: float = 0.1, seed: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        width: int,
+        out_features: int | None = None,
+        decoder: Literal["labels", "inputs"] = "inputs",
+        masked: bool = True,
+        positions: bool = True,
+        output: Output = "every",
+        dropout: float = 0.1,
+        seed: int | None = None,
+    ) -> None:
         super().__init__()
         if decoder not in ("labels", "inputs"):
             raise ValueError(f"decoder must be 'labels' or 'inputs', got {decoder!r}")
         if output not in OUTPUTS:
             raise ValueError(f"output must be one of {', '.join(OUTPUTS)}; got {output!r}")
-        self.d_model, self.decoder, self.masked, self.positions, self.output = d_model, decoder, masked, positions, output
+        self.d_model, self.decoder, self.masked, self.positions, self.output = (
+            d_model,
+            decoder,
+            masked,
+            positions,
+            output,
+        )
         self.core = EncoderDecoder(d_model, n_heads, width=width, expand=1, causal=masked, dropout=dropout, seed=seed)
         with seeded(seed):
             self.head = None if out_features is None else nn.Linear(d_model, out_features)
@@ -111,7 +130,9 @@ class SequenceTransformer(nn.Module):
     def _one_hot(self, labels: Float[Tensor, "N T"]) -> Float[Tensor, "N T d"]:
         wrong = (labels < START) | (labels >= self.d_model) | (labels != labels.round())
         if wrong.any():
-            raise ValueError(f"label {float(labels[wrong][0]):g} is neither a class below {self.d_model} nor START = {START}")
+            raise ValueError(
+                f"label {float(labels[wrong][0]):g} is neither a class below {self.d_model} nor START = {START}"
+            )
         # START has no entry equal to it, so it becomes the zero vector.
         return (labels.unsqueeze(2) == torch.arange(self.d_model, device=labels.device)).to(labels.dtype)
 
@@ -133,7 +154,9 @@ def decoded(model: SequenceTransformer, u: Float[Tensor, "N T"]) -> Int[Tensor, 
         ValueError: a model with another decoder or output.
     """
     if model.decoder != "labels" or model.output != "every_class":
-        raise ValueError(f"decoded wants decoder='labels' and output='every_class', got {model.decoder!r} and {model.output!r}")
+        raise ValueError(
+            f"decoded wants decoder='labels' and output='every_class', got {model.decoder!r} and {model.output!r}"
+        )
     training = model.training
     model.eval()
     try:
@@ -159,14 +182,22 @@ class DecoderOnly(nn.Module):
     Raises:
         ValueError: an unknown output, or n_heads that do not divide d_model.
 
-    Source: Decugis et al. (2024), Table 4 (spiky series: d_model = 10, two heads, width 2048); Ganesh (2023), Table 1 (43,529
+    Source: Decugis et al. (2024), Table 4 (spiky series: d_model = 10, two heads, width 2048); Ganesh (2023), Table 1
+    (43,529
         parameters).
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, out_features: int = 1, *, width: int = DEFAULT_WIDTH, output: Output = "last",
-        dropout: float = 0.1, seed: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        d_model: int,
+        n_heads: int,
+        out_features: int = 1,
+        *,
+        width: int = DEFAULT_WIDTH,
+        output: Output = "last",
+        dropout: float = 0.1,
+        seed: int | None = None,
+    ) -> None:
         super().__init__()
         if output not in OUTPUTS:
             raise ValueError(f"output must be one of {', '.join(OUTPUTS)}; got {output!r}")

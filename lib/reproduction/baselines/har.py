@@ -4,11 +4,13 @@ All map the past prices of a window, in dollars, to the variance of the next min
 
     constant         the training mean or median, 0, or the constant with the least MAPE
     persistence      the variance of the last 10 minutes
-    HAR              b + sum_k a_k x_k over the variances of the last 10, 30 and 60 minutes and the mean squared differences of the same
+    HAR              b + sum_k a_k x_k over the variances of the last 10, 30 and 60 minutes and the mean squared
+    differences of the same
     log-HAR          exp(b + sum_k a_k log x_k), fitted to log v
     ordinary least squares on the prices themselves, which knows no quadratic
 
-Source: Corsi (2009), A simple approximate long-memory model of realized volatility (HAR: averages over several horizons).
+Source: Corsi (2009), A simple approximate long-memory model of realized volatility (HAR: averages over several
+horizons).
 """
 
 from __future__ import annotations
@@ -67,13 +69,16 @@ class HAR:
 
     Args:
         history, variance: training samples, dollars and dollars^2.
-        logarithmic: fit log v on log x. Values below `ZERO_VARIANCE` count as that in the logarithm, and targets below it are left out.
+        logarithmic: fit log v on log x. Values below `ZERO_VARIANCE` count as that in the logarithm, and targets below
+            it are left out.
 
     Raises:
         ValueError: fewer samples than coefficients.
     """
 
-    def __init__(self, history: Float[np.ndarray, "N T"], variance: Float[np.ndarray, " N"], *, logarithmic: bool = False) -> None:
+    def __init__(
+        self, history: Float[np.ndarray, "N T"], variance: Float[np.ndarray, " N"], *, logarithmic: bool = False
+    ) -> None:
         self.logarithmic = logarithmic
         variance = np.asarray(variance, dtype=np.float64)
         used = variance >= ZERO_VARIANCE if logarithmic else np.ones(len(variance), bool)
@@ -98,11 +103,14 @@ class HAR:
 
 
 class PriceRegression:
-    """v on the prices of the window and a constant, by least squares: the closed form of the papers' linear regression."""
+    """v on the prices of the window and a constant, by least squares: the closed form of the papers' linear
+    regression."""
 
     def __init__(self, history: Float[np.ndarray, "N T"], variance: Float[np.ndarray, " N"]) -> None:
         # Levels and differences span the same space as prices, and are far better conditioned.
-        self.coefficients = np.linalg.lstsq(self._regressors(history), np.asarray(variance, dtype=np.float64), rcond=None)[0]
+        self.coefficients = np.linalg.lstsq(
+            self._regressors(history), np.asarray(variance, dtype=np.float64), rcond=None
+        )[0]
 
     @staticmethod
     def _regressors(history: np.ndarray) -> np.ndarray:

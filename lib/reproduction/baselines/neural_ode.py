@@ -16,9 +16,10 @@ FIELD_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 class NeuralODE(nn.Module):
     """Flow of a learnt vector field and a linear head.
 
-    Mathematics: dz/dt = W_2 phi(W_1 z + b_1) + b_2, z(0) = u, y = W z(1) + b. The field is the same at every time: where an implicit model
-    looks for the point at which its map stands still, this one follows the field for unit time. With ReLU and without biases every
-    step is positively homogeneous, hence y(t u) = t y(u) for t >= 0, whatever the number of steps.
+    Mathematics: dz/dt = W_2 phi(W_1 z + b_1) + b_2, z(0) = u, y = W z(1) + b. The field is the same at every time:
+        where an implicit model
+    looks for the point at which its map stands still, this one follows the field for unit time. With ReLU and without
+    biases every step is positively homogeneous, hence y(t u) = t y(u) for t >= 0, whatever the number of steps.
 
     Args:
         in_features, out_features: p, q; the state has p entries.
@@ -31,14 +32,22 @@ class NeuralODE(nn.Module):
     Raises:
         ValueError: an unknown activation, or fewer than one step.
 
-    Source: Chen et al. (2018), Neural Ordinary Differential Equations, equation 1, which Tsai thesis (2024) names among the models with
+    Source: Chen et al. (2018), Neural Ordinary Differential Equations, equation 1, which Tsai thesis (2024) names among
+    the models with
         implicit depth.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, width: int, *, activation: Literal["tanh", "relu"] = "tanh", n_steps: int = 4,
-        bias: bool = True, seed: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        out_features: int,
+        width: int,
+        *,
+        activation: Literal["tanh", "relu"] = "tanh",
+        n_steps: int = 4,
+        bias: bool = True,
+        seed: int | None = None,
+    ) -> None:
         super().__init__()
         if activation not in FIELD_ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(FIELD_ACTIVATIONS)}; got {activation!r}")

@@ -1,7 +1,8 @@
 """ResNet-20 for 32 x 32 images with parameter-free shortcuts, and its published CIFAR-10 weights.
 
-Three stages of three blocks with 16, 32 and 64 channels; where the size halves the shortcut takes every second pixel and pads the new
-channels with zeros, half on each side (option A). 19 ReLU layers of 188,416 states in all, 269,722 parameters.
+Three stages of three blocks with 16, 32 and 64 channels; where the size halves the shortcut takes every second pixel
+and pads the new channels with zeros, half on each side (option A). 19 ReLU layers of 188,416 states in all, 269,722
+parameters.
 
 Source: He et al. (2016), section 4.2; Idelbayev (2018), pytorch_resnet_cifar10, for names and weights.
 """
@@ -35,7 +36,8 @@ class Block(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """Images (N, 3, 32, 32) in [0, 1] -> logits (N, 10); the normalisation by ImageNet's mean and deviation is part of it."""
+    """Images (N, 3, 32, 32) in [0, 1] -> logits (N, 10); the normalisation by ImageNet's mean and deviation is part of
+    it."""
 
     def __init__(self):
         super().__init__()

@@ -24,7 +24,8 @@ def as_sequences(sequences: Tensor | Sequence[Tensor], input_size: int = 1) -> F
         input_size: p.
 
     Raises:
-        ValueError: lengths that differ, naming the first sequence that does; no step at all; another number of inputs a step.
+        ValueError: lengths that differ, naming the first sequence that does; no step at all; another number of inputs a
+            step.
         TypeError: neither a tensor nor a list of tensors.
     """
     if isinstance(sequences, (list, tuple)) and sequences and all(isinstance(item, Tensor) for item in sequences):
@@ -32,8 +33,8 @@ def as_sequences(sequences: Tensor | Sequence[Tensor], input_size: int = 1) -> F
         for index, length in enumerate(lengths):
             if length != lengths[0]:
                 raise ValueError(
-                    f"sequence {index} has {length} steps, sequence 0 has {lengths[0]}: train on sequences of one length, "
-                    "or group them by length"
+                    f"sequence {index} has {length} steps, sequence 0 has {lengths[0]}: train on sequences of one"
+                    " length, or group them by length"
                 )
         sequences = torch.stack(list(sequences))
     if not isinstance(sequences, Tensor):
@@ -53,8 +54,8 @@ class RecurrentNetwork(nn.Module):
     Args:
         core: module S (N, T, p) -> (H (N, T, hidden), anything).
         input_size, hidden_size, out_features: p, hidden, q.
-        output: "last" gives (N, q); "every" (N, T, q), and (N, T) for q = 1; "every_class" (N, q, T), the layout in which
-            cross-entropy takes labels (N, T).
+        output: "last" gives (N, q); "every" (N, T, q), and (N, T) for q = 1; "every_class" (N, q, T), the layout in
+            which cross-entropy takes labels (N, T).
         head_bias: whether the head has b.
         seed: of the head's initial weights.
 
@@ -63,9 +64,16 @@ class RecurrentNetwork(nn.Module):
     """
 
     def __init__(
-        self, core: nn.Module, input_size: int, hidden_size: int, out_features: int, *, output: Output, head_bias: bool,
+        self,
+        core: nn.Module,
+        input_size: int,
+        hidden_size: int,
+        out_features: int,
+        *,
+        output: Output,
+        head_bias: bool,
         seed: int | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if output not in OUTPUTS:
             raise ValueError(f"output must be one of {', '.join(OUTPUTS)}; got {output!r}")
@@ -105,9 +113,15 @@ class SequenceLSTM(RecurrentNetwork):
     """
 
     def __init__(
-        self, hidden_size: int, out_features: int, *, input_size: int = 1, output: Output = "last", head_bias: bool = True,
+        self,
+        hidden_size: int,
+        out_features: int,
+        *,
+        input_size: int = 1,
+        output: Output = "last",
+        head_bias: bool = True,
         seed: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         with seeded(seed):
             core = nn.LSTM(input_size, hidden_size, batch_first=True)
         super().__init__(core, input_size, hidden_size, out_features, output=output, head_bias=head_bias, seed=seed)
@@ -116,12 +130,13 @@ class SequenceLSTM(RecurrentNetwork):
 class SequenceImplicitRNN(RecurrentNetwork):
     """ImplicitRNN with a linear head.
 
-    u_t = (s_t, h_{t-1}), x_t = phi(A x_t + B u_t), h_t = C x_t + D u_t, h_0 = 0. Without a bias in the head the whole network is
+    u_t = (s_t, h_{t-1}), x_t = phi(A x_t + B u_t), h_t = C x_t + D u_t, h_0 = 0. Without a bias in the head the whole
+    network is
     positively homogeneous: y(t s) = t y(s) for t >= 0.
 
     Args:
-        n_states, hidden_size, out_features: n, hidden, q. "A 21 x 21, B 21 x 23, C 22 x 21, head 22-10" of the papers is
-            (21, 22, 10).
+        n_states, hidden_size, out_features: n, hidden, q. "A 21 x 21, B 21 x 23, C 22 x 21, head 22-10" of the papers
+            is (21, 22, 10).
         input_size: p.
         output, head_bias: see `RecurrentNetwork`.
         seed: of the initial weights.
@@ -131,8 +146,16 @@ class SequenceImplicitRNN(RecurrentNetwork):
     """
 
     def __init__(
-        self, n_states: int, hidden_size: int, out_features: int, *, input_size: int = 1, output: Output = "last",
-        head_bias: bool = True, seed: int | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        n_states: int,
+        hidden_size: int,
+        out_features: int,
+        *,
+        input_size: int = 1,
+        output: Output = "last",
+        head_bias: bool = True,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> None:
         core = ImplicitRNN(input_size, hidden_size, n_states, seed=seed, **settings)
         super().__init__(core, input_size, hidden_size, out_features, output=output, head_bias=head_bias, seed=seed)

@@ -1,8 +1,9 @@
-"""The four mathematical tasks in one form, with the variants of the implicit model that depth and feedback are judged by.
+"""The four mathematical tasks in one form, with the variants of the implicit model that depth and feedback are judged
+by.
 
 Sizes are those of Decugis et al. (2024), Table 4. Data, recipe and seeds are the same for every variant, so that two
-variants differ in one thing. Differences between variants are small: ten seeds of batches of 500 tell more about them than
-a few of batches of 100, whose errors are lower for every variant alike.
+variants differ in one thing. Differences between variants are small: ten seeds of batches of 500 tell more about them
+than a few of batches of 100, whose errors are lower for every variant alike.
 """
 
 from __future__ import annotations
@@ -73,13 +74,31 @@ VARIANTS = {
 }
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0,), "n_train": 2_000, "n_test": 300, "epochs": 25, "batch_size": 200, "failing_epochs": 4, "timing_epochs": 3,
-              "t": (2.0, 10.0, 100.0, 1e3, 1e5), "scales": (1.0, 10.0, 100.0, 1e3, 1e5), "shifts": (0.0, 10.0, 50.0, 100.0)},
-    "full": {"seeds": tuple(range(10)), "n_train": 10_000, "n_test": 3_000, "epochs": 60, "batch_size": 500,
-             "failing_epochs": 30, "timing_epochs": 6,
-             "t": (2.0, 10.0, 100.0, 1e3, 1e4, 1e5), "scales": (1.0, 10.0, 100.0, 1e3, 1e4, 1e5),
-             "shifts": (0.0, 10.0, 25.0, 50.0, 75.0, 100.0)},
-}  # fmt: skip
+    "quick": {
+        "seeds": (0,),
+        "n_train": 2_000,
+        "n_test": 300,
+        "epochs": 25,
+        "batch_size": 200,
+        "failing_epochs": 4,
+        "timing_epochs": 3,
+        "t": (2.0, 10.0, 100.0, 1e3, 1e5),
+        "scales": (1.0, 10.0, 100.0, 1e3, 1e5),
+        "shifts": (0.0, 10.0, 50.0, 100.0),
+    },
+    "full": {
+        "seeds": tuple(range(10)),
+        "n_train": 10_000,
+        "n_test": 3_000,
+        "epochs": 60,
+        "batch_size": 500,
+        "failing_epochs": 30,
+        "timing_epochs": 6,
+        "t": (2.0, 10.0, 100.0, 1e3, 1e4, 1e5),
+        "scales": (1.0, 10.0, 100.0, 1e3, 1e4, 1e5),
+        "shifts": (0.0, 10.0, 25.0, 50.0, 75.0, 100.0),
+    },
+}
 
 
 class FreeTriangular(ImplicitModel):
@@ -130,7 +149,8 @@ def weights(n: int, p: int, q: int, feedback: str) -> int:
 
 @functools.cache
 def matched_states(n: int, p: int, q: int) -> int:
-    """States of the strictly triangular model whose number of weights is nearest to that of the full one with n states."""
+    """States of the strictly triangular model whose number of weights is nearest to that of the full one with n
+    states."""
     wanted = weights(n, p, q, "full")
     return min(range(n, 2 * n + 1), key=lambda m: abs(weights(m, p, q, "strict_upper") - wanted))
 
@@ -156,7 +176,9 @@ def build(name: str, variant: str, seed: int) -> nn.Module:
         case "strict_upper_free":
             return FreeTriangular(*sizes, task.n, feedback="strict_upper", kappa=KAPPA, seed=seed)
         case "strict_upper_matched":
-            return ImplicitModel(*sizes, matched_states(task.n, *sizes), feedback="strict_upper", kappa=KAPPA, seed=seed)
+            return ImplicitModel(
+                *sizes, matched_states(task.n, *sizes), feedback="strict_upper", kappa=KAPPA, seed=seed
+            )
         case "strict_upper":
             return ImplicitModel(*sizes, task.n, feedback="strict_upper", kappa=KAPPA, seed=seed)
         case _:
@@ -167,7 +189,9 @@ def recipe(name: str, variant: str, profile: str) -> Recipe:
     """Training of a task: the same for every variant, but for the linear map's larger first step."""
     chosen = settings(profile)
     lr = LINEAR_LR if variant == "linear" else 0.01
-    return Recipe(epochs=chosen["epochs"], batch_size=chosen["batch_size"], lr=lr, loss=task_of(name).loss, on_nan="stop")
+    return Recipe(
+        epochs=chosen["epochs"], batch_size=chosen["batch_size"], lr=lr, loss=task_of(name).loss, on_nan="stop"
+    )
 
 
 @dataclass
@@ -234,9 +258,15 @@ def run(
 
     label, evaluation = after or ("", None)
     model, history = fitted(
-        f"{name}-{variant}-{seed}", build_model, dataset, made, seed, key_module="reproduction.tasks.ablation" if cached else None,
-        parameters={"after": label, **solver_settings(build_model())}, evaluate=evaluation,
-    )  # fmt: skip
+        f"{name}-{variant}-{seed}",
+        build_model,
+        dataset,
+        made,
+        seed,
+        key_module="reproduction.tasks.ablation" if cached else None,
+        parameters={"after": label, **solver_settings(build_model())},
+        evaluate=evaluation,
+    )
     trained = measure(model, name, {"train": (dataset.u_train, dataset.y_train)})[0]
     return Run(model, history, list(dataset.test), measure(model, name, dataset.test), trained)
 

@@ -74,11 +74,7 @@ settings = settings_of(PROFILES)  # seeds, sizes, factors and epochs of a profil
 
 
 def data(
-    operation: str,
-    seed: int,
-    profile: str = "full",
-    t: Sequence[float] | None = None,
-    indices: str = "once",
+    operation: str, seed: int, profile: str = "full", t: Sequence[float] | None = None, indices: str = "once"
 ) -> Dataset:
     """Data set of one operation and seed; `t` replaces the profile's factors.
 
@@ -94,9 +90,7 @@ def data(
 def table_data(operation: str, seed: int, profile: str = "full") -> Dataset:
     """Data set of Table 5.2: 100 entries, U(1, 2) in training and U(2, 5) in the test."""
     chosen = settings(profile)
-    return _operation(operation)(
-        chosen["n_train"], chosen["n_test"], TABLE_DIM, ranges=TABLE_5_2_RANGES, seed=seed
-    )
+    return _operation(operation)(chosen["n_train"], chosen["n_test"], TABLE_DIM, ranges=TABLE_5_2_RANGES, seed=seed)
 
 
 def _operation(name: str) -> Callable[..., Dataset]:
@@ -129,10 +123,7 @@ def models(seed: int, profile: str = "full") -> dict[str, Model]:
         "mlp": (lambda: MLP((DIM, 10, 10, 1), seed=seed), recipe),
         "mlp_bias_free": (lambda: MLP((DIM, 10, 10, 1), bias=False, seed=seed), recipe),
         "mlp_skip": (lambda: MLP((DIM, 10, 10, 1), skip=True, seed=seed), recipe),
-        "nalu": (
-            lambda: NALU((DIM, 10, 10, 1), seed=seed),
-            Recipe(epochs=chosen["epochs"], on_nan="stop"),
-        ),
+        "nalu": (lambda: NALU((DIM, 10, 10, 1), seed=seed), Recipe(epochs=chosen["epochs"], on_nan="stop")),
         # Its output is a constant (see the class), so it has learnt all it can after a few steps.
         "transformer_sequential": (
             lambda: SequentialEncoder(DIM, seed=seed),

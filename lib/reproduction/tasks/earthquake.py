@@ -1,8 +1,10 @@
-"""The earthquake task: locate a source from five stations' positions, P delays and back-azimuths, trained on half the globe.
+"""The earthquake task: locate a source from five stations' positions, P delays and back-azimuths, trained on half the
+globe.
 
-Sections 4 of the report and 5.3 of the thesis. A setting is what goes in, what comes out and how samples are split. The papers leave
-the size of the network open; `papers` has stations within 5 degrees of the source, since only there do delays tell the depth, which a
-loss of 2e-3 needs, and `wide` has them within 90 degrees. The controls change one thing each.
+Sections 4 of the report and 5.3 of the thesis. A setting is what goes in, what comes out and how samples are split. The
+papers leave the size of the network open; `papers` has stations within 5 degrees of the source, since only there do
+delays tell the depth, which a loss of 2e-3 needs, and `wide` has them within 90 degrees. The controls change one thing
+each.
 
 Adam with a cosine from .01 to zero in batches of 500 (250 in the quick profile); the papers give no recipe.
 """
@@ -38,12 +40,26 @@ Model = tuple[Callable[[], nn.Module], Recipe]
 
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
-        "seeds": (0,), "control_seeds": 1, "step_deg": 10.0, "depths": 70, "n_train": 8_000, "batch": 250, "epochs": 4, "events": 200,
+        "seeds": (0,),
+        "control_seeds": 1,
+        "step_deg": 10.0,
+        "depths": 70,
+        "n_train": 8_000,
+        "batch": 250,
+        "epochs": 4,
+        "events": 200,
     },
     "full": {
-        "seeds": (0, 1, 2), "control_seeds": 3, "step_deg": 5.0, "depths": 695, "n_train": None, "batch": 500, "epochs": 4, "events": 2_000,
+        "seeds": (0, 1, 2),
+        "control_seeds": 3,
+        "step_deg": 5.0,
+        "depths": 695,
+        "n_train": None,
+        "batch": 500,
+        "epochs": 4,
+        "events": 2_000,
     },
-}  # fmt: skip
+}
 settings = settings_of(PROFILES)  # seeds, sizes, epochs of a profile
 
 LABELS = {
@@ -121,9 +137,15 @@ def generated(longitude: str, split: str, max_dist_deg: float, seed: int, profil
     """The generator's data set, the last one kept: consecutive settings share it."""
     chosen = settings(profile)
     return earthquake(
-        N_STATIONS, max_dist_deg=max_dist_deg, step_deg=chosen["step_deg"], depths=chosen["depths"], split=split, longitude=longitude,
-        bands=BANDS, seed=seed,
-    )  # fmt: skip
+        N_STATIONS,
+        max_dist_deg=max_dist_deg,
+        step_deg=chosen["step_deg"],
+        depths=chosen["depths"],
+        split=split,
+        longitude=longitude,
+        bands=BANDS,
+        seed=seed,
+    )
 
 
 def data(name: str, seed: int, profile: str = "full", *, n_train: int | None = None) -> Dataset:

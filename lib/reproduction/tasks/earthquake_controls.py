@@ -1,4 +1,5 @@
-"""Controls of the earthquake task that tell the absence of biases from the rest: the residual MLP without them, plain and with a skip."""
+"""Controls of the earthquake task that tell the absence of biases from the rest: the residual MLP without them, plain
+and with a skip."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ LABELS = {
 
 
 def models(name: str, seed: int, profile: str = "full") -> dict[str, task.Model]:
-    """Name -> (constructor, recipe) of the controls of a setting, trained as its other models are; none but in the papers' setting.
+    """Name -> (constructor, recipe) of the controls of a setting, trained as its other models are; none but in the
+    papers' setting.
 
     Args:
         name: key of `reproduction.tasks.earthquake.SETTINGS`.

@@ -1,7 +1,7 @@
 """A classifier of 20 Newsgroups that chapter 3 makes sparse: p-64-32-20 on TF-IDF features or on sentence embeddings.
 
-The papers' teacher is DistilBERT, fine-tuned; this one is small enough that every row problem of the state-driven model is
-solved to optimality in seconds. What it shares with theirs is the data and the question, not the accuracy.
+The papers' teacher is DistilBERT, fine-tuned; this one is small enough that every row problem of the state-driven model
+is solved to optimality in seconds. What it shares with theirs is the data and the question, not the accuracy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,24 @@ SPLITS = ("bydate", "random")
 Model = tuple[Callable[[], nn.Module], Recipe]
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {"seeds": (0, 1), "n_features": 200, "n_train": 2_000, "n_test": 1_000, "epochs": 8, "lr": 0.003, "batch_size": 100},
-    "full": {"seeds": (0, 1, 2, 3, 4), "n_features": 800, "n_train": None, "n_test": None, "epochs": 8, "lr": 0.003, "batch_size": 100},
+    "quick": {
+        "seeds": (0, 1),
+        "n_features": 200,
+        "n_train": 2_000,
+        "n_test": 1_000,
+        "epochs": 8,
+        "lr": 0.003,
+        "batch_size": 100,
+    },
+    "full": {
+        "seeds": (0, 1, 2, 3, 4),
+        "n_features": 800,
+        "n_train": None,
+        "n_test": None,
+        "epochs": 8,
+        "lr": 0.003,
+        "batch_size": 100,
+    },
 }
 LABELS = {"network": "network p-64-32-20", "linear": "linear"}
 KEY_MODULES = {"network": ("reproduction.baselines.mlp",), "linear": ("reproduction.baselines.linear",)}
@@ -37,15 +53,19 @@ KEY_MODULES = {"network": ("reproduction.baselines.mlp",), "linear": ("reproduct
 settings = settings_of(PROFILES)  # seeds, sizes and optimiser settings of a profile
 
 
-def data(profile: str = "full", split: str = "bydate", corpus: str = "auto", seed: int = 0, features: str = "tfidf") -> Dataset:
+def data(
+    profile: str = "full", split: str = "bydate", corpus: str = "auto", seed: int = 0, features: str = "tfidf"
+) -> Dataset:
     """The posts as TF-IDF features of the terms with the largest chi-squared statistic, or as embeddings, headers kept.
 
     Args:
         profile: "quick" draws 2,000 + 1,000 posts and 200 terms; "full" takes all posts and 800 terms.
         split: "bydate" or "random".
         corpus: "auto", "newsgroups", or "topics" for the stand-in; see `data_gen.text.load`.
-        seed: of the random split and of the choice of posts; one seed for all networks, so that they share a training set.
-        features: "tfidf", "hashed", or "embeddings" of a sentence encoder (sentence-transformers); the stand-in has its own.
+        seed: of the random split and of the choice of posts; one seed for all networks, so that they share a training
+            set.
+        features: "tfidf", "hashed", or "embeddings" of a sentence encoder (sentence-transformers); the stand-in has its
+            own.
 
     Raises:
         DatasetUnavailable, ModuleNotFoundError: see `load`.
@@ -76,7 +96,9 @@ def training_recipe(profile: str) -> Recipe:
     return Recipe(epochs=chosen["epochs"], lr=chosen["lr"], batch_size=chosen["batch_size"], loss="cross_entropy")
 
 
-def trained(posts: Dataset, seed: int, profile: str = "full", *, progress: bool = True) -> dict[str, tuple[nn.Module, History]]:
+def trained(
+    posts: Dataset, seed: int, profile: str = "full", *, progress: bool = True
+) -> dict[str, tuple[nn.Module, History]]:
     """Both classifiers with their histories, trained on `posts` or read from the cache.
 
     Args:
@@ -88,11 +110,17 @@ def trained(posts: Dataset, seed: int, profile: str = "full", *, progress: bool 
     built = models(seed, profile, in_features=posts.u_train.shape[1], n_classes=len(posts.meta["classes"]))
     return {
         name: train_or_load(
-            f"newsgroups-{name}-{profile}", build=build, data=posts, recipe=recipe, seed=seed, key_modules=KEY_MODULES[name],
-            evaluate=lambda model: accuracy(model, posts.test)[0], progress=progress,
+            f"newsgroups-{name}-{profile}",
+            build=build,
+            data=posts,
+            recipe=recipe,
+            seed=seed,
+            key_modules=KEY_MODULES[name],
+            evaluate=lambda model: accuracy(model, posts.test)[0],
+            progress=progress,
         )
         for name, (build, recipe) in built.items()
-    }  # fmt: skip
+    }
 
 
 def scores(model: Callable, posts: Dataset) -> dict[str, float]:
@@ -102,7 +130,7 @@ def scores(model: Callable, posts: Dataset) -> dict[str, float]:
     return {"accuracy": float((chosen == labels).mean()), "f1": macro_f1(labels, chosen, len(posts.meta["classes"]))}
 
 
-def macro_f1(labels: Int[np.ndarray, "N"], chosen: Int[np.ndarray, "N"], n_classes: int) -> float:
+def macro_f1(labels: Int[np.ndarray, N], chosen: Int[np.ndarray, N], n_classes: int) -> float:
     """Mean over the classes of F1 = 2 TP / (2 TP + FP + FN); 0 for a class that neither occurs nor is chosen.
 
     Args:

@@ -1,8 +1,9 @@
 """The rolling tasks: the average, and the index of the maximum, of what a sequence of ten numbers has shown so far.
 
-Figures 5.7 and 5.8 of the thesis, with the controls that explain them. Models on vectors read the whole sequence at once, recurrent
-ones a number a step. The average is asked of every step, the argmax of the last one, on which the papers score it; `_every` names the
-models that are taught the argmax of every step. Sizes are those of the extrapolation paper, and of the report where a name says so.
+Figures 5.7 and 5.8 of the thesis, with the controls that explain them. Models on vectors read the whole sequence at
+once, recurrent ones a number a step. The average is asked of every step, the argmax of the last one, on which the
+papers score it; `_every` names the models that are taught the argmax of every step. Sizes are those of the
+extrapolation paper, and of the report where a name says so.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ LABELS = {
     "neural_ode_bias_free": "neural ODE, ReLU, no biases",
 }
 # Models that read a sequence step by step or token by token: slower, so fewer seeds.
-SEQUENTIAL = tuple(name for name in LABELS if name.split("_")[0] in ("lstm", "transformer") or name.startswith("implicit_rnn"))
+SEQUENTIAL = tuple(
+    name for name in LABELS if name.split("_")[0] in ("lstm", "transformer") or name.startswith("implicit_rnn")
+)
 # Models whose input holds the previous labels beside each number.
 LABELS_GIVEN = ("transformer_masked", "transformer_unmasked", "transformer_no_pe")
 
@@ -102,7 +105,8 @@ settings = settings_of(PROFILES)  # seeds, sizes, shifts, scales and epochs of a
 
 
 def of_seed(models: Mapping[str, Model], seed: int, seeds: Sequence[int], profile: str) -> dict[str, Model]:
-    """The models that a seed trains: all of them for the first `sequence_seeds` of `seeds`, those on vectors for the others."""
+    """The models that a seed trains: all of them for the first `sequence_seeds` of `seeds`, those on vectors for the
+    others."""
     if seed in list(seeds)[: settings(profile)["sequence_seeds"]]:
         return dict(models)
     return {name: model for name, model in models.items() if name not in SEQUENTIAL}
@@ -111,7 +115,9 @@ def of_seed(models: Mapping[str, Model], seed: int, seeds: Sequence[int], profil
 def average_data(seed: int, profile: str = "full", shifts: Sequence[float] | None = None) -> Dataset:
     """Rolling average of one seed, u and y (N, 10); `shifts` replaces the profile's."""
     chosen = settings(profile)
-    return rolling_average(chosen["n_train"], chosen["n_test"], LENGTH, shifts=chosen["shifts"] if shifts is None else shifts, seed=seed)
+    return rolling_average(
+        chosen["n_train"], chosen["n_test"], LENGTH, shifts=chosen["shifts"] if shifts is None else shifts, seed=seed
+    )
 
 
 def argmax_data(
@@ -129,13 +135,16 @@ def argmax_data(
         seed, profile: of the data.
         scales: replaces the profile's.
         labels: "last" gives y (N,), the label of the last step; "every" y (N, T).
-        given: u (N, T, 2) holds each number beside the label of the step before (see `with_previous_labels`), else u is (N, T).
+        given: u (N, T, 2) holds each number beside the label of the step before (see `with_previous_labels`), else u is
+            (N, T).
         length: T.
     """
     if labels not in ("last", "every"):
         raise ValueError(f"labels must be 'last' or 'every', got {labels!r}")
     chosen = settings(profile)
-    data = rolling_argmax(chosen["n_train"], chosen["n_test"], length, chosen["scales"] if scales is None else scales, seed=seed)
+    data = rolling_argmax(
+        chosen["n_train"], chosen["n_test"], length, chosen["scales"] if scales is None else scales, seed=seed
+    )
 
     def arranged(u, y):
         return (with_previous_labels(u, y).numpy() if given else u), (y[:, -1].copy() if labels == "last" else y)
@@ -167,11 +176,13 @@ def average_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "implicit_strict_upper": (implicit(feedback="strict_upper"), recipe),
         "implicit_report": (implicit(REPORT_STATES), Recipe(epochs=chosen["report_epochs"])),
         "implicit_rnn": (
-            lambda: SequenceImplicitRNN(21, 22, 1, output="every", head_bias=False, kappa=KAPPA, seed=seed), recurrent
+            lambda: SequenceImplicitRNN(21, 22, 1, output="every", head_bias=False, kappa=KAPPA, seed=seed),
+            recurrent,
         ),
         "lstm": (lambda: SequenceLSTM(18, 1, output="every", seed=seed), recurrent),
         "lstm_report": (
-            lambda: SequenceLSTM(100, 1, output="every", seed=seed), Recipe(epochs=chosen["report_epochs"], **RECURRENT)
+            lambda: SequenceLSTM(100, 1, output="every", seed=seed),
+            Recipe(epochs=chosen["report_epochs"], **RECURRENT),
         ),
         # A convex problem: a larger first step lets the short profile arrive too.
         "linear": (lambda: Linear(LENGTH, LENGTH, seed=seed), Recipe(epochs=chosen["epochs"], lr=LINEAR_LR)),
@@ -183,18 +194,22 @@ def average_models(seed: int, profile: str = "full") -> dict[str, Model]:
             Recipe(epochs=chosen["transformer_epochs"], lr=TRANSFORMER_LR),
         ),
         "transformer_report": (
-            lambda: DepthwiseEncoder(LENGTH, n_heads=2, seed=seed), Recipe(epochs=chosen["encoder_epochs"], lr=TRANSFORMER_LR)
+            lambda: DepthwiseEncoder(LENGTH, n_heads=2, seed=seed),
+            Recipe(epochs=chosen["encoder_epochs"], lr=TRANSFORMER_LR),
         ),
         "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 78, n_steps=ODE_STEPS, seed=seed), ode),
-        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 78, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), ode),
-    }  # fmt: skip
+        "neural_ode_bias_free": (
+            lambda: NeuralODE(LENGTH, LENGTH, 78, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed),
+            ode,
+        ),
+    }
 
 
 def argmax_models(seed: int, profile: str = "full") -> dict[str, Model]:
     """Name -> (constructor, recipe) of the rolling argmax: the papers' models and the controls.
 
-    Models whose name ends in `_every`, and those in `LABELS_GIVEN` and the leak-free transformer, return scores (N, 10, T) for labels
-    of every step; the others (N, 10) for the last.
+    Models whose name ends in `_every`, and those in `LABELS_GIVEN` and the leak-free transformer, return scores (N, 10,
+    T) for labels of every step; the others (N, 10) for the last.
 
     Args:
         seed: of the initial weights.
@@ -203,7 +218,10 @@ def argmax_models(seed: int, profile: str = "full") -> dict[str, Model]:
     from implicit_models.model import ImplicitModel
 
     chosen = settings(profile)
-    recipe, ode = Recipe(epochs=chosen["epochs"], loss="cross_entropy"), Recipe(epochs=chosen["ode_epochs"], loss="cross_entropy")
+    recipe, ode = (
+        Recipe(epochs=chosen["epochs"], loss="cross_entropy"),
+        Recipe(epochs=chosen["ode_epochs"], loss="cross_entropy"),
+    )
     recurrent = Recipe(epochs=chosen["recurrent_epochs"], loss="cross_entropy", **RECURRENT)
     attention = Recipe(epochs=chosen["transformer_epochs"], lr=TRANSFORMER_LR, loss="cross_entropy")
 
@@ -234,7 +252,10 @@ def argmax_models(seed: int, profile: str = "full") -> dict[str, Model]:
         "transformer_no_pe": (transformer(decoder="labels", masked=False, positions=False), attention),
         "transformer_leak_free": (transformer(), attention),
         "neural_ode": (lambda: NeuralODE(LENGTH, LENGTH, 95, n_steps=ODE_STEPS, seed=seed), ode),
-        "neural_ode_bias_free": (lambda: NeuralODE(LENGTH, LENGTH, 95, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed), ode),
+        "neural_ode_bias_free": (
+            lambda: NeuralODE(LENGTH, LENGTH, 95, activation="relu", n_steps=ODE_STEPS, bias=False, seed=seed),
+            ode,
+        ),
     }
 
 
@@ -248,7 +269,10 @@ def long_models(seed: int, profile: str = "full", length: int = LONG_LENGTH) -> 
     """
     recurrent = Recipe(epochs=settings(profile)["long_epochs"], loss="cross_entropy", **RECURRENT)
     return {
-        "implicit_rnn": (lambda: SequenceImplicitRNN(21, 22, length, head_bias=False, kappa=KAPPA, seed=seed), recurrent),
+        "implicit_rnn": (
+            lambda: SequenceImplicitRNN(21, 22, length, head_bias=False, kappa=KAPPA, seed=seed),
+            recurrent,
+        ),
         "lstm": (lambda: SequenceLSTM(21, length, seed=seed), recurrent),
     }
 

@@ -1,6 +1,7 @@
 """The spiky series: forecasting the next point of a calm sine with rare spiky regions from a window of the last ones.
 
-Table 5.3 and Figure 5.9 of the thesis. The papers state sizes and the series' formulas, not the scale, the noise's unit, whether a
+Table 5.3 and Figure 5.9 of the thesis. The papers state sizes and the series' formulas, not the scale, the noise's
+unit, whether a
 spike restarts, the window or the recipe: `VARIANTS` holds the readings, `data` makes any of them.
 """
 
@@ -83,7 +84,12 @@ settings = settings_of(PROFILES)  # seeds, sizes, variants and epochs of a profi
 
 
 def data(
-    seed: int, profile: str = "full", variant: str = DEFAULT_VARIANT, *, scaling: Scaling = "standard", window: int = WINDOW
+    seed: int,
+    profile: str = "full",
+    variant: str = DEFAULT_VARIANT,
+    *,
+    scaling: Scaling = "standard",
+    window: int = WINDOW,
 ) -> Dataset:
     """Windows of one seed in one reading of the papers.
 
@@ -119,7 +125,11 @@ def models(seed: int, profile: str = "full", variant: str = DEFAULT_VARIANT) -> 
         variant: of the data.
     """
     chosen = settings(profile)
-    transformer = Recipe(epochs=chosen["transformer_epochs"], lr=LR, clip=1.0) if variant in chosen["transformer_variants"] else None
+    transformer = (
+        Recipe(epochs=chosen["transformer_epochs"], lr=LR, clip=1.0)
+        if variant in chosen["transformer_variants"]
+        else None
+    )
     return _networks(seed, Recipe(epochs=chosen["epochs"], lr=LR, clip=1.0), transformer)
 
 
@@ -136,7 +146,9 @@ def early_models(seed: int, profile: str = "full", epochs: int | None = None) ->
         profile: decides the epochs.
         epochs: replaces the profile's. The schedule being constant, fewer epochs are a beginning of more.
     """
-    recipe = Recipe(epochs=settings(profile)["early_epochs"] if epochs is None else epochs, lr=EARLY_LR, schedule="constant")
+    recipe = Recipe(
+        epochs=settings(profile)["early_epochs"] if epochs is None else epochs, lr=EARLY_LR, schedule="constant"
+    )
     return _networks(seed, recipe, recipe)
 
 

@@ -1,12 +1,13 @@
 """The volatility task: the papers' models, the controls and the forms in which the task can be put to them.
 
-Table 5.3 of the thesis, AMC columns. A form is what goes in, what comes out, the scale and the loss; the papers give the first two and
-keep silent on the others. In the form `difference` the target is a function of degree one of the input, and models without biases are
-too. Sizes are those of the extrapolation paper, Table 4; inputs are 59 wide where they are differences.
+Table 5.3 of the thesis, AMC columns. A form is what goes in, what comes out, the scale and the loss; the papers give
+the first two and keep silent on the others. In the form `difference` the target is a function of degree one of the
+input, and models without biases are too. Sizes are those of the extrapolation paper, Table 4; inputs are 59 wide where
+they are differences.
 
-Batches of 250 (100 in the quick profile) and Adam with a cosine from .003 to zero: the papers give neither. The implicitRNN
-starts at .001: sixty steps blow its states up early in training, and from .003 it takes longer to recover. The transformer starts
-at .01, since its cost allows one epoch, in which it has but one number to learn.
+Batches of 250 (100 in the quick profile) and Adam with a cosine from .003 to zero: the papers give neither. The
+implicitRNN starts at .001: sixty steps blow its states up early in training, and from .003 it takes longer to recover.
+The transformer starts at .01, since its cost allows one epoch, in which it has but one number to learn.
 """
 
 from __future__ import annotations
@@ -43,14 +44,28 @@ Model = tuple[Callable[[], nn.Module], Recipe]
 
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
-        "seeds": (0,), "sequence_seeds": 1, "n_train": 1_500, "stride": 60, "batch": 100,
-        "epochs": 20, "recurrent_epochs": 4, "implicit_epochs": 8, "transformer_epochs": 1,
+        "seeds": (0,),
+        "sequence_seeds": 1,
+        "n_train": 1_500,
+        "stride": 60,
+        "batch": 100,
+        "epochs": 20,
+        "recurrent_epochs": 4,
+        "implicit_epochs": 8,
+        "transformer_epochs": 1,
     },
     "full": {
-        "seeds": (0, 1, 2, 3, 4), "sequence_seeds": 3, "n_train": 16_000, "stride": 10, "batch": 250,
-        "epochs": 40, "recurrent_epochs": 8, "implicit_epochs": 20, "transformer_epochs": 1,
+        "seeds": (0, 1, 2, 3, 4),
+        "sequence_seeds": 3,
+        "n_train": 16_000,
+        "stride": 10,
+        "batch": 250,
+        "epochs": 40,
+        "recurrent_epochs": 8,
+        "implicit_epochs": 20,
+        "transformer_epochs": 1,
     },
-}  # fmt: skip
+}
 
 LABELS = {
     "transformer": "Transformer encoder",
@@ -87,14 +102,32 @@ class Form:
 
 FORMS: dict[str, Form] = {
     "price": Form("prices, variance (as the papers)", "price", "variance", "train", "mse", tuple(LABELS)),
-    "raw": Form("the same in dollars, unscaled", "price", "variance", "raw", "mse", ("lstm", "linear", "mlp", "implicit")),
-    "price_mape": Form("prices, variance, MAPE as loss", "price", "variance", "train", "mape",
-                       ("lstm", "linear", "mlp", "implicit", "implicit_rnn")),
-    "price_sd": Form("prices, standard deviation", "price", "sd", "train", "mse", ("linear", "mlp", "mlp_bias_free", "implicit")),
-    "difference": Form("differences, standard deviation", "difference", "sd", "train", "mse",
-                       tuple(name for name in LABELS if not name.startswith("transformer"))),
-    "difference_mape": Form("differences, deviation, MAPE as loss", "difference", "sd", "train", "mape", ("mlp_bias_free", "implicit")),
-}  # fmt: skip
+    "raw": Form(
+        "the same in dollars, unscaled", "price", "variance", "raw", "mse", ("lstm", "linear", "mlp", "implicit")
+    ),
+    "price_mape": Form(
+        "prices, variance, MAPE as loss",
+        "price",
+        "variance",
+        "train",
+        "mape",
+        ("lstm", "linear", "mlp", "implicit", "implicit_rnn"),
+    ),
+    "price_sd": Form(
+        "prices, standard deviation", "price", "sd", "train", "mse", ("linear", "mlp", "mlp_bias_free", "implicit")
+    ),
+    "difference": Form(
+        "differences, standard deviation",
+        "difference",
+        "sd",
+        "train",
+        "mse",
+        tuple(name for name in LABELS if not name.startswith("transformer")),
+    ),
+    "difference_mape": Form(
+        "differences, deviation, MAPE as loss", "difference", "sd", "train", "mape", ("mlp_bias_free", "implicit")
+    ),
+}
 
 
 # Slower than models on vectors, hence trained for fewer seeds.
@@ -121,11 +154,14 @@ def form_of(name: str) -> Form:
     return FORMS[name]
 
 
-def data(form: str, seed: int, profile: str = "full", *, bars: MinuteBars | None = None, n_train: int | None = None) -> Dataset:
+def data(
+    form: str, seed: int, profile: str = "full", *, bars: MinuteBars | None = None, n_train: int | None = None
+) -> Dataset:
     """Data set of one form and seed.
 
     Args:
-        form: key of `FORMS`. With a relative loss, training samples without movement, which have no relative error, are left out.
+        form: key of `FORMS`. With a relative loss, training samples without movement, which have no relative error, are
+            left out.
         seed: of the market and of the drawn training samples.
         profile: decides the number of training samples and the stride.
         bars: real bars in place of the synthetic market.
@@ -133,18 +169,28 @@ def data(form: str, seed: int, profile: str = "full", *, bars: MinuteBars | None
     """
     chosen = form_of(form)
     built = volatility(
-        market(seed) if bars is None else bars, look_back=LOOK_BACK, horizon=HORIZON, stride=settings(profile)["stride"],
-        inputs=chosen.inputs, target=chosen.target, scaling=chosen.scaling, seed=seed,
+        market(seed) if bars is None else bars,
+        look_back=LOOK_BACK,
+        horizon=HORIZON,
+        stride=settings(profile)["stride"],
+        inputs=chosen.inputs,
+        target=chosen.target,
+        scaling=chosen.scaling,
+        seed=seed,
         n_train=settings(profile)["n_train"] if n_train is None else n_train,
-    )  # fmt: skip
+    )
     if chosen.loss == "mse":
         return built
     moved = built.meta["variance"]["train"] >= ZERO_VARIANCE
-    kept = {name: built.meta[name] | {"train": built.meta[name]["train"][moved]} for name in ("variance", "history", "date")}
+    kept = {
+        name: built.meta[name] | {"train": built.meta[name]["train"][moved]} for name in ("variance", "history", "date")
+    }
     return dataclasses.replace(
-        built, u_train=built.u_train[moved], y_train=built.y_train[moved],
+        built,
+        u_train=built.u_train[moved],
+        y_train=built.y_train[moved],
         meta={**built.meta, **kept, "without_movement": int(np.sum(~moved))},
-    )  # fmt: skip
+    )
 
 
 def models(form: str, seed: int, profile: str = "full", *, sequential: bool = True) -> dict[str, Model]:
@@ -160,7 +206,8 @@ def models(form: str, seed: int, profile: str = "full", *, sequential: bool = Tr
 
     chosen, epochs = form_of(form), settings(profile)
     width = LOOK_BACK if chosen.inputs == "price" else LOOK_BACK - 1
-    # Differences go to the standard deviation by a function of degree one: the recurrent cell's head needs no bias then.
+    # Differences go to the standard deviation by a function of degree one: the recurrent cell's head needs no bias
+    # then.
     bias = chosen.inputs == "price"
     sizes = (width, *HIDDEN_LAYERS, 1)
     built: dict[str, tuple[Callable[[], nn.Module], str, float | None]] = {
@@ -170,16 +217,32 @@ def models(form: str, seed: int, profile: str = "full", *, sequential: bool = Tr
         "mlp": (lambda: MLP(sizes, seed=seed), "epochs", None),
         "mlp_bias_free": (lambda: MLP(sizes, bias=False, seed=seed), "epochs", None),
         "implicit": (lambda: ImplicitModel(width, 1, 53, kappa=KAPPA, seed=seed), "implicit_epochs", None),
-        "implicit_rnn": (lambda: SequenceImplicitRNN(37, 40, 1, head_bias=bias, kappa=KAPPA, seed=seed), "recurrent_epochs", 1.0),
+        "implicit_rnn": (
+            lambda: SequenceImplicitRNN(37, 40, 1, head_bias=bias, kappa=KAPPA, seed=seed),
+            "recurrent_epochs",
+            1.0,
+        ),
         "neural_ode": (lambda: NeuralODE(width, 1, 50, n_steps=2, seed=seed), "implicit_epochs", None),
         "neural_ode_bias_free": (
-            lambda: NeuralODE(width, 1, 50, activation="relu", n_steps=2, bias=False, seed=seed), "implicit_epochs", None,
+            lambda: NeuralODE(width, 1, 50, activation="relu", n_steps=2, bias=False, seed=seed),
+            "implicit_epochs",
+            None,
         ),
-    }  # fmt: skip
+    }
 
     def recipe(name: str, kind: str, clip: float | None) -> Recipe:
         # A run that diverges says so in its history, as the unscaled form may.
-        options = {"epochs": epochs[kind], "lr": LEARNING_RATES.get(name, LR), "batch_size": epochs["batch"], "clip": clip, "on_nan": "stop"}
+        options = {
+            "epochs": epochs[kind],
+            "lr": LEARNING_RATES.get(name, LR),
+            "batch_size": epochs["batch"],
+            "clip": clip,
+            "on_nan": "stop",
+        }
         return (Recipe if chosen.loss == "mse" else RelativeRecipe)(**options)
 
-    return {name: (built[name][0], recipe(name, *built[name][1:])) for name in chosen.models if sequential or name not in SEQUENTIAL}
+    return {
+        name: (built[name][0], recipe(name, *built[name][1:]))
+        for name in chosen.models
+        if sequential or name not in SEQUENTIAL
+    }

@@ -148,7 +148,7 @@ def run(quick: bool) -> harness.Report:
 
         def theirs(A=A, b=b, g=g):
             A.grad = b.grad = None
-            z, info = deq(lambda x: torch.relu(x @ A.t() + b), torch.zeros_like(b))
+            z, info = deq(lambda z: torch.relu(z @ A.t() + b), torch.zeros_like(b))
             z[-1].backward(g)
             return z[-1], info
 

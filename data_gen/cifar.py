@@ -98,7 +98,7 @@ def resnet20_weights() -> tuple[dict[str, np.ndarray], str]:
     return _resolve("resnet20_cifar10", candidates, CHECKPOINT, tuple(candidates))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def fingerprint(subset: bool | None = None) -> str:
     """Name and checksum of the images that `cifar10` resolves now, for content keys."""
     meta = _images(subset)[1]
@@ -114,8 +114,8 @@ def _images(subset: bool | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     arrays, source = _resolve("cifar10", candidates, ARCHIVE if ARCHIVE in names else None, names)
     whole = len(arrays["y_train"]) == 50_000
     meta = {
-        "name": "cifar10" if whole else "cifar10_12k", "sha256": ARCHIVE_SHA256 if whole else SUBSET_SHA256, "source": source,
-        "licence": "none stated by the authors", "image_shape": SHAPE, "classes": CLASSES,
+        "name": "cifar10" if whole else "cifar10_12k", "sha256": ARCHIVE_SHA256 if whole else SUBSET_SHA256,
+        "source": source, "licence": "none stated by the authors", "image_shape": SHAPE, "classes": CLASSES,
     }  # fmt: skip
     return arrays, meta
 

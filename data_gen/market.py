@@ -112,7 +112,7 @@ def _volatility(calendar: Sessions, deviation, parameters: MarketParameters, see
 def _log_price(calendar: Sessions, deviation, night_share, daily, sigma, parameters: MarketParameters, seed: int):
     """Log price at the start and at the end of every minute; nights lie between a session's end and the next one's
     start."""
-    n, first, day = len(sigma), calendar.first, calendar.day
+    n, first = len(sigma), calendar.first
     rng = stream(seed, "market returns")
     returns = sigma * rng.standard_t(parameters.degrees, n) * np.sqrt(1 - 2 / parameters.degrees)
     returns = np.where(rng.random(n) < parameters.jumps_per_day / FULL, parameters.jump_size * returns, returns)

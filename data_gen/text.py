@@ -133,9 +133,13 @@ def topics(
     Raises:
         ValueError: a size below 1.
     """
-    for name, size in dict(
-        n_features=n_features, n_classes=n_classes, n_train=n_train, n_test=n_test, words=words
-    ).items():
+    for name, size in {
+        "n_features": n_features,
+        "n_classes": n_classes,
+        "n_train": n_train,
+        "n_test": n_test,
+        "words": words,
+    }.items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
     common = 1 / np.arange(1, n_features + 1)

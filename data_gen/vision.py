@@ -166,7 +166,7 @@ def load(
         )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def fingerprint(dataset: str = "auto") -> str:
     """Name and checksum of the data set that `load` resolves now, for content keys.
 

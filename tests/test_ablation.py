@@ -49,7 +49,7 @@ def test_only_the_free_variant_leaves_the_ball():
 
 def test_training_learns_and_double_precision_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path))
-    options = dict(epochs=3, keys=[2.0, 20.0])
+    options = {"epochs": 3, "keys": [2.0, 20.0]}
     run = ablation.run("addition", "linear", 7, "quick", **options)
     again = ablation.run("addition", "linear", 7, "quick", cached=True, **options)
     assert run.measured == again.measured and run.at(20.0) == run.measured[1]

@@ -365,7 +365,9 @@ sys.path.insert(0, sys.argv[1])
 from test_backends import CHUNKS, Logs, _arrays
 from implicit_models.sim import cluster
 from implicit_models.sim.backends import map_chunks
-map_chunks(Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k")
+map_chunks(
+    Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k"
+)
 """
 
 

@@ -2,9 +2,7 @@
 where that is accepted."""
 
 import gzip
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd

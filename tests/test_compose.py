@@ -224,7 +224,7 @@ def test_cascade_parallel_and_sum(g_options):
     u = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     v = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     tight = {"tol": 1e-12, "max_iter": 3000}
-    close = dict(rtol=1e-5, atol=1e-5)  # the parts are solved to 1e-6
+    close = {"rtol": 1e-5, "atol": 1e-5}  # the parts are solved to 1e-6
     torch.testing.assert_close(compose.cascade(f, g, **tight)(u), g(f(u)), **close)
     torch.testing.assert_close(
         compose.parallel(f, g, **tight)(torch.cat([u, v], 1)), torch.cat([f(u), g(v)], 1), **close
@@ -258,7 +258,7 @@ def test_a_part_that_is_not_well_posed_shows_in_the_whole():
     whole = compose.cascade(f, loose)
     assert not whole.certificate()
     with pytest.raises(NotCertified, match="lambda_PF"):
-        problem(whole).certificate
+        _ = problem(whole).certificate
 
 
 def test_networks_and_sparse_parts_compose():

@@ -57,4 +57,4 @@ def test_the_package_names_its_generators_lazily():
     assert {"identity", "addition", "subtraction", "fashion_mnist", "mnist", "Dataset"} <= set(dir(data_gen))
     assert data_gen.DatasetUnavailable is DatasetUnavailable
     with pytest.raises(AttributeError, match="no attribute 'imagenet'"):
-        data_gen.imagenet
+        _ = data_gen.imagenet

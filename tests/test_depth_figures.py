@@ -73,5 +73,5 @@ def test_ablation_shows_the_published_values(content):
 def test_diagram_marks_six_stars():
     matrix, nodes = feedback_figures.feedback_diagram().axes
     assert sum(text.get_text() == "★" for text in matrix.texts) == 6
-    arrows = [patch for patch in nodes.patches]
+    arrows = list(nodes.patches)
     assert len(arrows) == 9 and sum(patch.get_linestyle() == "--" for patch in arrows) == 6

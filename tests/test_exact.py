@@ -218,7 +218,7 @@ def test_exact_fit_tells_infeasible_rows(tmp_path):
     )  # its row norms: .99 (1 - 1/s)
     assert (result.status[:9] == want).all() and "infeasible" in want and (result.status[9:] == "optimal").all()
     with pytest.raises(ValueError, match=r"rows have no values.*\(infeasible\)"):
-        result.model
+        _ = result.model
     again = fit_sim(net, U, objective="l2", exact=True, scale="theorem", kappa=0.3, resume=tmp_path)
     assert again.run.n_solved == 0
     np.testing.assert_array_equal(again.A.toarray(), result.A.toarray())

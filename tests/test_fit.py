@@ -428,7 +428,7 @@ def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
     np.testing.assert_array_equal(part.gap[keep], whole.gap[keep])
     assert np.isnan(part.A.toarray()[2]).all() and np.isnan(part.b[2]) and np.isnan(part.gap[2])
     with pytest.raises(ValueError, match=re.escape("2 rows have no values, the first is row 2 (not_finite)")):
-        part.model
+        _ = part.model
     assert "2 not_finite" in part.report()
 
 

@@ -48,4 +48,4 @@ def test_equilibrium_names_resolve():
 @pytest.mark.parametrize("module", ["implicit_models", "implicit_models.equilibrium"])
 def test_unknown_name_is_an_attribute_error(module):
     with pytest.raises(AttributeError, match="no_such_name"):
-        __import__(module, fromlist=["x"]).no_such_name
+        _ = __import__(module, fromlist=["x"]).no_such_name

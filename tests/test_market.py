@@ -53,7 +53,7 @@ def test_path_passes_through_the_landmarks(market):
 
 def test_variance_of_minute_returns_is_the_regime_s():
     """E sigma^2 is the regime's variance a day: averaged over seeds, since the slow part wanders within one."""
-    first, last, daily = "2018-01-02", "2018-12-31", dict((r[0], r[1]) for r in REGIMES)["2018-01-01"]
+    first, last, daily = "2018-01-02", "2018-12-31", {r[0]: r[1] for r in REGIMES}["2018-01-01"]
     realised = []
     for seed in range(24):
         bars = minute_market(seed, first, last, parameters=MarketParameters(tick=1e-6, half_spread=0, slow_phi=0.5))

@@ -40,4 +40,4 @@ def test_every_public_name_resolves(package):
     assert all(getattr(found, name) is not None for name in found.__all__)
     assert not [name for name in found.__all__ if isinstance(getattr(found, name), ModuleType)]
     with pytest.raises(AttributeError, match="no_such_name"):
-        found.no_such_name
+        _ = found.no_such_name

@@ -40,7 +40,7 @@ def step_by_step(model, S, h0=None):
         tol=1e-13,
         max_iter=3000,
     )
-    for name, M in cell.named_parameters():
+    for M in cell.parameters():
         M.requires_grad_(True)
     h = S.new_zeros(len(S), model.hidden_size) if h0 is None else h0
     out = []

@@ -129,7 +129,7 @@ class Dangling(nn.Module):
         self.first, self.second, self.out = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 2)
 
     def forward(self, u):
-        b = torch.relu(self.second(torch.relu(self.first(u))))
+        torch.relu(self.second(torch.relu(self.first(u))))
         return self.out(u)
 
 

@@ -116,7 +116,7 @@ def test_every_model_fits_its_data(task, monkeypatch):
     n = 60 if task == "spiky" else 20
     u, y = u[:n], y[:n]
     seen = set()
-    for name, model, setting, build, recipe in search.candidates():
+    for name, model, _, build, recipe in search.candidates():
         if name == task and model not in seen:
             seen.add(model)
             errors = search.cross_validate(

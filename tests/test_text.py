@@ -1,6 +1,6 @@
 """20 Newsgroups: resolution and checks of every source on toy files, facts and features of the real posts."""
 
-import importlib
+import importlib.util
 import io
 import pickle
 import tarfile
@@ -202,9 +202,7 @@ def test_embeddings_take_any_encoder_and_name_what_is_missing(toy):
         text.newsgroups(features="embeddings", encoder=lambda texts: np.ones(len(texts)))
     with pytest.raises(ValueError, match="text 0 is not finite"):
         text.newsgroups(features="embeddings", encoder=lambda texts: np.full((len(texts), 2), np.nan))
-    try:
-        import sentence_transformers
-    except ImportError:
+    if importlib.util.find_spec("sentence_transformers") is None:
         with pytest.raises(ModuleNotFoundError, match="pip install sentence-transformers"):
             text.newsgroups(features="embeddings")
 

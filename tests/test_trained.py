@@ -39,13 +39,13 @@ class Counter:
 
 
 def run(build, **change):
-    arguments = dict(
-        build=build,
-        data=identity(60, 5, dim=4, shifts=(0,), seed=0),
-        recipe=RECIPE,
-        seed=2,
-        key_modules=["reproduction.baselines.mlp"],
-    )
+    arguments = {
+        "build": build,
+        "data": identity(60, 5, dim=4, shifts=(0,), seed=0),
+        "recipe": RECIPE,
+        "seed": 2,
+        "key_modules": ["reproduction.baselines.mlp"],
+    }
     return train_or_load("toy", **{**arguments, **change})
 
 
@@ -68,13 +68,13 @@ def test_the_second_request_is_read_and_equals_a_plain_training(cache):
 @pytest.mark.parametrize(
     "change",
     [
-        dict(seed=3),
-        dict(recipe=Recipe(epochs=3, batch_size=30)),
-        dict(build=Counter(hidden=7)),
-        dict(build=Counter(seed=8)),
-        dict(data=identity(60, 5, dim=4, shifts=(0,), seed=1)),
-        dict(parameters={"kappa": 0.5}),
-        dict(key_modules=["reproduction.baselines.nalu"]),
+        {"seed": 3},
+        {"recipe": Recipe(epochs=3, batch_size=30)},
+        {"build": Counter(hidden=7)},
+        {"build": Counter(seed=8)},
+        {"data": identity(60, 5, dim=4, shifts=(0,), seed=1)},
+        {"parameters": {"kappa": 0.5}},
+        {"key_modules": ["reproduction.baselines.nalu"]},
     ],
     ids=["seed", "recipe", "size", "initial weights", "data", "parameters", "code"],
 )

@@ -103,7 +103,7 @@ MODELS = {
 @pytest.mark.parametrize("at", [1, 24])
 def test_interrupt_and_resume_end_with_the_same_bits(name, at, tmp_path):
     u, y = regression()
-    settings_ = dict(recipe=Recipe(epochs=5, batch_size=10), seed=4, checkpoint_every=3, progress=False)
+    settings_ = {"recipe": Recipe(epochs=5, batch_size=10), "seed": 4, "checkpoint_every": 3, "progress": False}
     whole = MODELS[name]()
     expected = train(whole, u, y, evaluate=lambda m: evaluate(m, {0: (u, y)}), **settings_)
 
@@ -122,7 +122,7 @@ def test_interrupt_and_resume_end_with_the_same_bits(name, at, tmp_path):
 
 def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
     u, y = regression()
-    arguments = dict(recipe=Recipe(epochs=7, batch_size=10), seed=4, progress=False)
+    arguments = {"recipe": Recipe(epochs=7, batch_size=10), "seed": 4, "progress": False}
     whole = MODELS["mlp"]()
     train(whole, u, y, **arguments)
     killed, path = MODELS["mlp"](), tmp_path / "run.pt"
@@ -150,7 +150,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
 
 def test_a_finished_checkpoint_is_loaded_not_trained(tmp_path):
     u, y = regression()
-    arguments = dict(recipe=Recipe(epochs=2, batch_size=10), seed=4, checkpoint=tmp_path / "run.pt")
+    arguments = {"recipe": Recipe(epochs=2, batch_size=10), "seed": 4, "checkpoint": tmp_path / "run.pt"}
     first, second = MODELS["mlp"](), MLP((4, 6, 2), seed=99)
     expected = train(first, u, y, **arguments)
     Interrupting(second, 1)
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     u, y = regression()
     path, recipe = tmp_path / "run.pt", Recipe(epochs=1)
     train(MODELS["mlp"](), u, y, recipe=recipe, seed=4, checkpoint=path)
-    others = {"seed": dict(seed=5), "recipe": dict(recipe=Recipe(epochs=2))}
+    others = {"seed": {"seed": 5}, "recipe": {"recipe": Recipe(epochs=2)}}
     for name, change in others.items():
         with pytest.raises(ValueError, match=f"another run: its {name}"):
             train(MODELS["mlp"](), u, y, **{"recipe": recipe, "seed": 4, "checkpoint": path, **change})
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 def test_a_damaged_checkpoint_is_named(tmp_path):
     u, y = regression()
     path = tmp_path / "run.pt"
-    arguments = dict(recipe=Recipe(epochs=1), seed=4, checkpoint=path)
+    arguments = {"recipe": Recipe(epochs=1), "seed": 4, "checkpoint": path}
     train(MODELS["mlp"](), u, y, **arguments)
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(CheckpointError, match="run.pt cannot be read"):
@@ -314,14 +314,14 @@ def test_progress_bar_is_silent_on_a_pipe(capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(epochs=0), "epochs = 0"),
-        (dict(lr=0.0), "lr = 0.0"),
-        (dict(batch_size=0), "batch_size = 0"),
-        (dict(schedule="linear"), "schedule = 'linear'"),
-        (dict(loss="mae"), "loss = 'mae'"),
-        (dict(clip=-1.0), "clip = -1.0"),
-        (dict(on_nan="ignore"), "on_nan = 'ignore'"),
-        (dict(weight_decay=-0.1), "weight_decay = -0.1"),
+        ({"epochs": 0}, "epochs = 0"),
+        ({"lr": 0.0}, "lr = 0.0"),
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"schedule": "linear"}, "schedule = 'linear'"),
+        ({"loss": "mae"}, "loss = 'mae'"),
+        ({"clip": -1.0}, "clip = -1.0"),
+        ({"on_nan": "ignore"}, "on_nan = 'ignore'"),
+        ({"weight_decay": -0.1}, "weight_decay = -0.1"),
     ],
 )
 def test_bad_recipes_are_named(change, message):

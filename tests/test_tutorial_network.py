@@ -24,7 +24,10 @@ def make(seed):
     generator = torch.Generator().manual_seed(seed)
     u = torch.rand(90, 2, 4, 4, generator=generator)
     y = (u[:, 0].mean((1, 2)) > u[:, 1].mean((1, 2))).long()
-    network = nn.Sequential(nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    network = nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 3, padding=1), nn.ReLU(),
+        nn.Flatten(), nn.Linear(64, 2),
+    )
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     for _ in range(60):
         optimizer.zero_grad()

@@ -17,7 +17,6 @@ Source: Tsai thesis (2024), section 2.4 (composition rules), section 2.5, (2.9),
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import replace
 from typing import Any
 

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg
 from jaxtyping import Float
+from scipy.sparse.linalg import splu
 
 from implicit_models.matrices import scipy_csr
 from implicit_models.model import ImplicitModel
@@ -107,7 +107,7 @@ def gain(model: ImplicitModel) -> Float[np.ndarray, "q p"]:
     """
     B = _moves(model, sp.csr_array(abs(scipy_csr(model.B)).astype(np.float64))).toarray()
     N = _moves(model, sp.csr_array(abs(scipy_csr(model._feedback_matrix())).astype(np.float64)))
-    solve = sp.linalg.splu(sp.csc_array(sp.eye_array(N.shape[0]) - N)).solve if _bounded(N) else None
+    solve = splu(sp.csc_array(sp.eye_array(N.shape[0]) - N)).solve if _bounded(N) else None
     if solve is not None:
         moved = solve(np.ascontiguousarray(B))
     else:
@@ -145,7 +145,7 @@ def _moves(model: ImplicitModel, M: sp.csr_array) -> sp.csr_array:
 def _bounded(N: sp.csr_array) -> bool:
     """Whether (I - N)^-1 is a non-negative matrix, N >= 0: by x > 0 with N x < x."""
     try:
-        x = sp.linalg.splu(sp.csc_array(sp.eye_array(N.shape[0]) - N)).solve(np.ones(N.shape[0]))
+        x = splu(sp.csc_array(sp.eye_array(N.shape[0]) - N)).solve(np.ones(N.shape[0]))
     except RuntimeError:  # singular
         return False
     return bool(np.isfinite(x).all() and (x > 0).all() and (N @ x < x).all())
@@ -195,4 +195,4 @@ def _response(model: ImplicitModel, drive: np.ndarray) -> np.ndarray:
     A = sp.csc_array(
         sp.diags_array(model.activation.lipschitz) @ abs(scipy_csr(model._feedback_matrix()).astype(np.float64))
     )
-    return sp.linalg.splu(sp.csc_array(sp.eye_array(A.shape[0]) - A)).solve(np.ascontiguousarray(drive))
+    return splu(sp.csc_array(sp.eye_array(A.shape[0]) - A)).solve(np.ascontiguousarray(drive))

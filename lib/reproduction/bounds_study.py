@@ -101,7 +101,7 @@ def attained_widths(task: Problem, U: np.ndarray, eps: float, steps: int = 20) -
         ends = []
         for sign in (1.0, -1.0):
             u, best = centre.clone(), None
-            for k in range(steps + 1):
+            for _ in range(steps + 1):
                 u.requires_grad_(True)
                 value = sign * model(u)[:, j]
                 (g,) = torch.autograd.grad(value.sum(), u)

@@ -211,7 +211,9 @@ def discrepancy_ascent(
     for at in range(0, len(u), BATCH):
         part = slice(at, at + BATCH)
         seen: list[torch.Tensor] = []
-        hooks = [module.register_forward_hook(lambda module, inputs, value: seen.append(value)) for module in maps]
+        hooks = [
+            module.register_forward_hook(lambda module, inputs, value, seen=seen: seen.append(value)) for module in maps
+        ]
         try:
             with torch.no_grad():
                 network(torch.from_numpy(np.asarray(u[part])).float())

@@ -53,7 +53,14 @@ def fgsm_accuracy(
     Source: SIM paper, section 4.2; Goodfellow, Shlens and Szegedy (2015).
     """
     hits = total = 0
-    options = dict(epsilon=epsilon, share=share, direction=direction, clip=clip, seed=seed, batch_size=batch_size)
+    options = {
+        "epsilon": epsilon,
+        "share": share,
+        "direction": direction,
+        "clip": clip,
+        "seed": seed,
+        "batch_size": batch_size,
+    }
     for attacked, labels in attacked_batches(model if source is None else source, u, y, **options):
         with torch.no_grad(), _Evaluation(model):
             hits += int((model(attacked.to(dtype_of(model))).argmax(dim=1) == labels).sum())

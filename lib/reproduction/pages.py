@@ -115,6 +115,7 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
             details.append(f"<dt>why</dt><dd>{named(claim['explanation'])}</dd>")
         if claim.get("not_testable"):
             details.append(f"<dt>why not testable</dt><dd>{named(claim['not_testable'])}</dd>")
+        built = verdict_cell(present) if present.measured else "<span>not measured in this build</span>"
         more = f"<details><summary>details</summary><dl>{''.join(details)}</dl></details>" if details else ""
         rows.append(
             f'<tr id="{escape(claim["id"])}" data-paper="{escape(papers)}" data-verdict="{escape(committed.verdict)}"'
@@ -123,7 +124,7 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
             f' class="where">{escape(format_sources(claim["papers"]))}</span>{more}</td><td'
             f' data-label="published">{named(format_published(claim["published"]))}</td><td data-label="measured, full'
             f' run">{verdict_cell(committed)}</td><td data-label="this'
-            f' build">{verdict_cell(present) if present.measured else "<span>not measured in this build</span>"}</td><td'
+            f' build">{built}</td><td'
             f' data-label="notebook">{notebook_link(notebook)}</td></tr>'
         )
     tally = "".join(f'<li><span class="verdict {slug(v)}">{v}</span> {counts[v]}</li>' for v in VERDICTS)

@@ -73,7 +73,7 @@ def train_or_load(
         history = _load(model, path)
         if history is None:
             checkpoint = path.with_suffix(".checkpoint")
-            arguments = dict(recipe=recipe, seed=seed, evaluate=evaluate, progress=progress, label=name)
+            arguments = {"recipe": recipe, "seed": seed, "evaluate": evaluate, "progress": progress, "label": name}
             try:
                 history = train(model, data.u_train, data.y_train, checkpoint=checkpoint, **arguments)
             except CheckpointError as error:

@@ -142,7 +142,7 @@ def stored_bytes(model: nn.Module) -> int:
     if not isinstance(model, SparseModel):
         return sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
     total = 0
-    for name, t in model.named_buffers(recurse=False):
+    for _, t in model.named_buffers(recurse=False):
         parts = (t.crow_indices(), t.col_indices(), t.values()) if t.layout == torch.sparse_csr else (t,)
         total += sum(part.numel() * part.element_size() for part in parts)
     kept = [i for i, b in enumerate(model.layers.blocks) if i not in model.fitted and not b.derived]

@@ -85,7 +85,7 @@ def table_figure(content: Mapping[str, Any]):
             if group == "price" and name in PUBLISHED:
                 value = float(content["values"][f"published_{name}_{side}"])
                 axes.plot(value, place + shift, marker, color=colour, markerfacecolor="white", markersize=7)
-    for side, colour, marker, label in sides:
+    for _, colour, marker, label in sides:
         axes.plot([], [], marker, color=colour, label=f"{label}, measured")
         axes.plot([], [], marker, color=colour, markerfacecolor="white", markersize=7, label=f"{label}, published")
     axes.axvline(1, color="0.2", linewidth=1.2, linestyle="--", label="the forecast 0")

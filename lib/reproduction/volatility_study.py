@@ -118,8 +118,8 @@ def run_volatility(
         with flushed_subnormals():
             study.studies[form] = run_study(
                 f"volatility-{form}",
-                lambda seed: task.data(form, seed, profile, n_train=n_train),
-                lambda seed: task.models(form, seed, profile, sequential=seed in sequential),
+                lambda seed, form=form: task.data(form, seed, profile, n_train=n_train),
+                lambda seed, form=form: task.models(form, seed, profile, sequential=seed in sequential),
                 seeds,
                 epochs_scale=epochs_scale,
                 key_module=KEY_MODULE if resume else None,

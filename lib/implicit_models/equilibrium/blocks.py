@@ -6,7 +6,6 @@ whole registers and stays in the first-level cache; the matrix is packed in pane
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from .simd import ROWS, address, advance, multiply_rows

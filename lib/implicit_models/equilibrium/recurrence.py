@@ -18,7 +18,7 @@ from implicit_models.equilibrium.implicit import _FirstDerivative as FirstDeriva
 from implicit_models.equilibrium.result import Solution
 from implicit_models.equilibrium.sequence import sequence_backward, sequence_forward, workspace
 from implicit_models.equilibrium.settings import SolverSettings
-from implicit_models.equilibrium.simd import ROWS, VECTOR_BYTES
+from implicit_models.equilibrium.simd import VECTOR_BYTES
 from implicit_models.equilibrium.solve import report_if_failed
 
 LARGEST = 256  # states: above, a block no longer stays in the cache, and products over the whole batch are faster

@@ -20,8 +20,6 @@ equilibrium).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 

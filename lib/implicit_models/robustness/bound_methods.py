@@ -105,7 +105,7 @@ def bounds(
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
     functionals = specification(task, inputs, spec)
-    task.certificate  # raises where the model has none
+    _ = task.certificate  # raises where the model has none
     if method in BOX_METHODS:
         return _box(task, inputs, functionals, method)
     if method == "lp" and relaxation != "triangle":

@@ -83,7 +83,7 @@ def certify(
     """
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
-    task.certificate  # raises where there is none
+    _ = task.certificate  # raises where there is none
     U = real_array("U", U)
     spec = margins(y, task.q)
     N, p = U.shape

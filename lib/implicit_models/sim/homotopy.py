@@ -14,7 +14,6 @@ Source: Osborne, Presnell, Turlach (2000); Efron et al. (2004); the row problem 
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, extend, forward

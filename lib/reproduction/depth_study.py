@@ -52,7 +52,7 @@ def counts(
     tol: float = PAPER_TOLERANCE,
     relative: bool = False,
     max_iter: int = 5_000,
-) -> Int[np.ndarray, N]:
+) -> Int[np.ndarray, " N"]:
     """Picard iterations from x = 0 until the change of a sample is below the tolerance, each counted singly.
 
     Mathematics: the smallest k with max|x_k - x_{k-1}| < tol, divided by max|x_k| in relative mode; x_k = relu(A
@@ -101,7 +101,7 @@ def equilibria(model: ImplicitModel, u: Float[np.ndarray, "N p"], *, steps: int 
     return x
 
 
-def active_radius(model: ImplicitModel, u: Float[np.ndarray, "N p"]) -> Float[np.ndarray, N]:
+def active_radius(model: ImplicitModel, u: Float[np.ndarray, "N p"]) -> Float[np.ndarray, " N"]:
     """Spectral radius of A on the active set of each sample: the factor by which the residual falls in the end.
 
     Mathematics: once the pattern of positive states is the equilibrium's, x_{k+1} - x_k = P A (x_k - x_{k-1}) with P
@@ -224,7 +224,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(spearmanr(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else math.nan
 
 
-def difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> Float[np.ndarray, N]:
+def difficulty(model: ImplicitModel, name: str, u: Float[np.ndarray, "N p"], y: np.ndarray) -> Float[np.ndarray, " N"]:
     """How hard a sample is, whatever its size: the model's error over max|u|, or for the argmax how near the two
     largest inputs are.
 

@@ -109,7 +109,7 @@ def attacked_batches(
 
 
 def loss_gradient(
-    model: nn.Module, u: Float[Tensor, "N p"], y: Int[Tensor, N], *, first: int = 0
+    model: nn.Module, u: Float[Tensor, "N p"], y: Int[Tensor, " N"], *, first: int = 0
 ) -> Float[Tensor, "N p"]:
     """Gradient of each sample's cross-entropy with respect to its input, in evaluation mode.
 

@@ -62,7 +62,7 @@ def finite_differences(
     y: Float[np.ndarray, "N q"],
     entries: list[tuple[int, int]],
     step: float = 1e-6,
-) -> Float[np.ndarray, k]:
+) -> Float[np.ndarray, " k"]:
     """Central differences of the loss in some entries of A: a check that shares no code with any backward pass."""
     found = matrices(model)
     u, y = np.asarray(u, np.float64), np.asarray(y, np.float64)

@@ -157,10 +157,10 @@ def retrain(
 def lasso_rows(
     G: Float[np.ndarray, "d d"],
     C: Float[np.ndarray, "r d"],
-    zz: Float[np.ndarray, r],
+    zz: Float[np.ndarray, " r"],
     *,
     beta: float | np.ndarray,
-    columns: Bool[np.ndarray, d] | None = None,
+    columns: Bool[np.ndarray, " d"] | None = None,
     **tolerances: Any,
 ) -> Float[np.ndarray, "r d"]:
     """Plain lasso of every row, 1/2||M a - z||^2 + beta ||a||_1, without a ball: the state-driven fit less

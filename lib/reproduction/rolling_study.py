@@ -45,7 +45,7 @@ class AccuracyStudy(Study):
 
 
 def last_step_accuracy(
-    scores: Float[Tensor, "N C"] | Float[Tensor, "N C T"], labels: Int[np.ndarray, N] | Int[np.ndarray, "N T"]
+    scores: Float[Tensor, "N C"] | Float[Tensor, "N C T"], labels: Int[np.ndarray, " N"] | Int[np.ndarray, "N T"]
 ) -> float:
     """Share of sequences whose largest score at the last step is the last label's.
 

@@ -156,7 +156,7 @@ def own_states(
     return np.vstack([model.equilibrium(part).x.numpy() for part in torch.as_tensor(u).double().split(batch_size)])
 
 
-def accuracy_of(model: torch.nn.Module, u: Float[np.ndarray, "N p"], labels: Int[np.ndarray, N]) -> float:
+def accuracy_of(model: torch.nn.Module, u: Float[np.ndarray, "N p"], labels: Int[np.ndarray, " N"]) -> float:
     """Share of samples whose largest output is the label's; the inputs are cast to the model's type."""
     from reproduction.evaluation import predict
     from reproduction.fgsm import dtype_of

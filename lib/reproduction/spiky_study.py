@@ -45,7 +45,7 @@ def control_forecasts(data: Dataset) -> dict[str, tuple[Float[np.ndarray, "N 1"]
 
 
 def split_error(
-    forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, N]
+    forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, " N"]
 ) -> dict[str, float]:
     """Mean squared error of all windows, and of those whose target lies inside and outside a spike.
 
@@ -63,7 +63,7 @@ def split_error(
 
 
 def resemblance(
-    forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, N]
+    forecast: Float[np.ndarray, "N 1"], target: Float[np.ndarray, "N 1"], inside: Bool[np.ndarray, " N"]
 ) -> dict[str, float]:
     """Inside spikes: the forecasts' standard deviation over the series' (magnitude), and their correlation (location).
 

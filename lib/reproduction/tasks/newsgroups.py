@@ -130,7 +130,7 @@ def scores(model: Callable, posts: Dataset) -> dict[str, float]:
     return {"accuracy": float((chosen == labels).mean()), "f1": macro_f1(labels, chosen, len(posts.meta["classes"]))}
 
 
-def macro_f1(labels: Int[np.ndarray, N], chosen: Int[np.ndarray, N], n_classes: int) -> float:
+def macro_f1(labels: Int[np.ndarray, " N"], chosen: Int[np.ndarray, " N"], n_classes: int) -> float:
     """Mean over the classes of F1 = 2 TP / (2 TP + FP + FN); 0 for a class that neither occurs nor is chosen.
 
     Args:

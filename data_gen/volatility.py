@@ -143,7 +143,7 @@ class Samples:
     windows: Float[np.ndarray, "N M"]
     look_back: int
 
-    def __getitem__(self, part: Shaped[np.ndarray, ...]) -> Samples:
+    def __getitem__(self, part: Shaped[np.ndarray, " ..."]) -> Samples:
         """Those of an index or a mask."""
         return Samples(self.date[part], self.windows[part], self.look_back)
 

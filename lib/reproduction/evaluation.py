@@ -64,7 +64,7 @@ def evaluate(
 
 def accuracy(
     model: nn.Module,
-    test: Mapping[Hashable, tuple[Shaped[np.ndarray, "N ..."], Shaped[np.ndarray, N]]],
+    test: Mapping[Hashable, tuple[Shaped[np.ndarray, "N ..."], Shaped[np.ndarray, " N"]]],
     *,
     batch_size: int = 1000,
 ) -> dict[Hashable, float]:

@@ -22,7 +22,7 @@ BATCH_SIZE = 64
 def fgsm_accuracy(
     model: nn.Module,
     u: Float[np.ndarray | Tensor, "N p"],
-    y: Int[np.ndarray | Tensor, N],
+    y: Int[np.ndarray | Tensor, " N"],
     *,
     epsilon: float,
     share: float = 0.5,
@@ -71,7 +71,7 @@ def fgsm_accuracy(
 def attacked_batches(
     model: nn.Module,
     u: Float[np.ndarray | Tensor, "N p"],
-    y: Int[np.ndarray | Tensor, N],
+    y: Int[np.ndarray | Tensor, " N"],
     *,
     epsilon: float,
     share: float = 0.5,

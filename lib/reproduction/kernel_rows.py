@@ -202,7 +202,7 @@ def restricted(
     return A[:, 0]
 
 
-def largest(weights: Float[np.ndarray, ...], share: float) -> Bool[np.ndarray, ...]:
+def largest(weights: Float[np.ndarray, " ..."], share: float) -> Bool[np.ndarray, " ..."]:
     """The share of the entries that are largest in magnitude, of equals the first."""
     keep = round(share * weights.size)
     mask = np.zeros(weights.size, bool)

@@ -134,10 +134,10 @@ def _distances(lat1, lon1, lat2, lon2, out):
 
 
 def destination(
-    lat: Float[np.ndarray, ...],
-    lon: Float[np.ndarray, ...],
-    dist_deg: Float[np.ndarray, ...],
-    azimuth: Float[np.ndarray, ...],
+    lat: Float[np.ndarray, " ..."],
+    lon: Float[np.ndarray, " ..."],
+    dist_deg: Float[np.ndarray, " ..."],
+    azimuth: Float[np.ndarray, " ..."],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The point at a distance along an azimuth, and the direction back.
 
@@ -157,10 +157,10 @@ def destination(
 
 
 def distance_azimuths(
-    lat1: Float[np.ndarray, ...],
-    lon1: Float[np.ndarray, ...],
-    lat2: Float[np.ndarray, ...],
-    lon2: Float[np.ndarray, ...],
+    lat1: Float[np.ndarray, " ..."],
+    lon1: Float[np.ndarray, " ..."],
+    lat2: Float[np.ndarray, " ..."],
+    lon2: Float[np.ndarray, " ..."],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Great-circle distance between two points, and the azimuths at both ends.
 
@@ -195,7 +195,7 @@ def _check_latitude(lat: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"a latitude lies in [-90, 90] degrees, got {lat[beyond[0]]}{where}")
 
 
-def geocentric_latitude(lat: Float[np.ndarray, ...]) -> np.ndarray:
+def geocentric_latitude(lat: Float[np.ndarray, " ..."]) -> np.ndarray:
     """Angle at the Earth's centre: tan(geocentric) = (1 - f)^2 tan(geographic), f of WGS84; degrees.
 
     Raises:
@@ -204,7 +204,7 @@ def geocentric_latitude(lat: Float[np.ndarray, ...]) -> np.ndarray:
     return _scaled_tangent(lat, _SQUASH)
 
 
-def geographic_latitude(lat: Float[np.ndarray, ...]) -> np.ndarray:
+def geographic_latitude(lat: Float[np.ndarray, " ..."]) -> np.ndarray:
     """Inverse of `geocentric_latitude`: the latitude of maps; degrees.
 
     Raises:

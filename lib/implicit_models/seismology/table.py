@@ -56,8 +56,8 @@ class PTable:
 
     def lookup(
         self,
-        depth_km: Float[np.ndarray, ...],
-        dist_deg: Float[np.ndarray, ...],
+        depth_km: Float[np.ndarray, " ..."],
+        dist_deg: Float[np.ndarray, " ..."],
         *,
         on_shadow: Literal["raise", "nan"] = "raise",
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from torch import Tensor
 TOGETHER = {"cpu": 2**19, "cuda": 2**27}  # entries that are worked on at a time
 
 
-def state_rows(x: Float[Tensor, "m*S"], channels: int, positions: int) -> Float[Tensor, "c m"]:
+def state_rows(x: Float[Tensor, " m *S"], channels: int, positions: int) -> Float[Tensor, "c m"]:
     """Samples (m, C, P) as rows (P C, m) in float64, a copy: the channels of a position lie side by side."""
     wide = x.reshape(len(x), channels * positions).t().contiguous()
     return (

@@ -23,6 +23,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -157,7 +158,7 @@ class Activation:
     def __repr__(self) -> str:
         return f"Activation({', '.join(f'{s.name}[{s.start}:{s.stop}]' for s in self.segments)})"
 
-    def _apply(self, f: Callable[..., Tensor | tuple[Tensor, ...]], *arrays: Tensor | np.ndarray):
+    def _apply(self, f: Callable[..., Any], *arrays: Tensor | np.ndarray):
         is_numpy = isinstance(arrays[0], np.ndarray)
         tensors = [torch.from_numpy(np.ascontiguousarray(a)) if is_numpy else a for a in arrays]
         for t in tensors:
@@ -339,7 +340,7 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
         isinstance(part, Sequence) and not isinstance(part, str) and len(part) == 2 for part in activation
     ):
         raise TypeError(f"activation must be a name or a list of (name, size), got {activation!r}")
-    parts = tuple((name, size) for name, size in activation)
+    parts = tuple((part[0], part[1]) for part in activation)
     try:
         hash(parts)
     except TypeError:  # a list or an array among them: past the cache, to the check that names it

@@ -226,9 +226,10 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     model = _finish(assembly, value, f, g, settings, first=own)
     reach = [assembly.reach(v) for v in (one, two)]
     L = [gain(part).sum(axis=1) for part in (f, g)]
-    model.lipschitz = sum(
+    constants = [
         np.where(size > 0, size, 0.0) * np.where(size > 0, own, 0.0) for size, own in zip(reach[::-1], L, strict=True)
-    )
+    ]
+    model.lipschitz = constants[0] + constants[1]
     return model
 
 
@@ -272,8 +273,8 @@ def feedback(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
             *(replace(s, start=s.start + f.n_states, stop=s.stop + f.n_states) for s in g.activation.segments),
         ]
     )
-    matrices = [sp.csr_array(X) for X in (A, B, Yx, Yu)]
-    model = _model(*matrices, b, y0, joined, f.A.dtype, dense=_all_dense(f, g), settings=settings)
+    A, B, C, D = (sp.csr_array(X) for X in (A, B, Yx, Yu))
+    model = _model(A, B, C, D, b, y0, joined, f.A.dtype, dense=_all_dense(f, g), settings=settings)
     model.proof = loop_proof(model, f, g)
     return model
 
@@ -299,10 +300,11 @@ def _finish(
     first: Certificate | None = None,
 ) -> ImplicitModel:
     """The composed model, with the proof made of those of (first,) g and f, in the order of its states."""
-    model = _model(*assembly.matrices(value), f.A.dtype, dense=_all_dense(f, g), settings=settings)
+    A, B, C, D, b, d, activation = assembly.matrices(value)
+    model = _model(A, B, C, D, b, d, activation, f.A.dtype, dense=_all_dense(f, g), settings=settings)
     proofs = [g.certificate(), f.certificate()]
     sizes = [g.n_states, f.n_states]
     if first is not None:
-        proofs, sizes = [first, *proofs], [len(first.s), *sizes]
+        proofs, sizes = [first, *proofs], [assembly.n - sum(sizes), *sizes]
     model.proof = triangular_proof(model, sizes, proofs)
     return model

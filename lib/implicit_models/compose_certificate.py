@@ -40,7 +40,8 @@ def triangular_proof(model: ImplicitModel, sizes: Sequence[int], proofs: Sequenc
     if not all(proofs):
         return NONE
     lambda_pf = max(p.lambda_pf for p in proofs)
-    if any(p.s is None for p in proofs):  # triangular parts whose vectors overflow
+    vectors = [p.s for p in proofs if p.s is not None]
+    if len(vectors) < len(proofs):  # triangular parts whose vectors overflow
         if all(p.kind == "triangular" for p in proofs):
             return Certificate("triangular", min(p.margin for p in proofs), None, lambda_pf)
         return NONE
@@ -52,7 +53,7 @@ def triangular_proof(model: ImplicitModel, sizes: Sequence[int], proofs: Sequenc
     scale = 1.0
     for k in range(len(sizes) - 1, -1, -1):
         part, later = slice(starts[k], starts[k + 1]), slice(starts[k + 1], None)
-        own = proofs[k].s * scale
+        own = vectors[k] * scale
         read = (
             _block_maximum(M[part][:, later] @ s[later], unit[part])
             if starts[k + 1] < starts[-1]
@@ -152,7 +153,8 @@ def _bounded(N: sp.csr_array) -> bool:
 
 
 def checked(M: sp.csr_array, s: np.ndarray, unit: np.ndarray, kind: str, lambda_pf: float | None) -> Certificate:
-    """The certificate of s, its margin recomputed; kind "none" if M s < s does not hold. lambda_pf None: 1 - margin."""
+    """The certificate of s, its margin recomputed; kind "none" if M s < s does not hold. lambda_pf None, of
+    kind "pf" only: 1 - margin."""
     if not (np.isfinite(s).all() and (s > 0).all()):
         return NONE
     with np.errstate(over="ignore", invalid="ignore"):
@@ -162,12 +164,8 @@ def checked(M: sp.csr_array, s: np.ndarray, unit: np.ndarray, kind: str, lambda_
     )
     if not margin > 0:
         return NONE
-    return Certificate(
-        kind,
-        margin,
-        s,
-        min(1 - margin, np.inf if lambda_pf is None else lambda_pf) if kind == "pf" else float(lambda_pf),
-    )
+    bound = np.inf if lambda_pf is None else float(lambda_pf)
+    return Certificate(kind, margin, s, min(1 - margin, bound) if kind == "pf" else bound)
 
 
 def _comparison(model: ImplicitModel, *, signed: bool) -> sp.csr_array:

@@ -9,6 +9,9 @@ Source: Tsai thesis (2024), section 2.5 (recurrent networks among those that an 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from torch import nn
@@ -63,4 +66,4 @@ def _run(assembly: Assembly, module: nn.RNN, value: Value, name: str, *, backwar
     return [steps[t] for t in range(T)]
 
 
-MODULES = {nn.RNN: unrolled}
+MODULES: dict[type[nn.Module], Callable[..., Any]] = {nn.RNN: unrolled}

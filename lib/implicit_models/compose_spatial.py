@@ -26,7 +26,7 @@ from implicit_models.activations import Activation, Segment
 from implicit_models.compose_values import Assembly, Value, double
 
 ZERO, OUTSIDE = -1, -2  # padding that counts as a zero, and what a window reaches beyond it
-PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+PAD_MODES: dict[str, Any] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def tuple_of(size: Any, ndim: int) -> tuple[int, ...]:

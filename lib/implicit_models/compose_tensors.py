@@ -97,7 +97,7 @@ def _aligned(a: Value, b: Value) -> tuple[Value, Value]:
     if len(a.shape) != len(b.shape):
         raise ValueError(f"shapes {('N', *a.shape)} and {('N', *b.shape)} do not align")
     shape = np.broadcast_shapes(a.shape, b.shape)
-    return tuple(v.take(np.broadcast_to(v.index, shape)) for v in (a, b))
+    return a.take(np.broadcast_to(a.index, shape)), b.take(np.broadcast_to(b.index, shape))
 
 
 def scaled(value: Value, factor: np.ndarray) -> Value:

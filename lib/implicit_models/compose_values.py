@@ -101,7 +101,7 @@ class Assembly:
         """(m,) bound of |value| for every input."""
         return _reach(value.X, value.U, value.c, self.sizes())
 
-    def matrices(self, value: Value) -> tuple[Any, ...]:
+    def matrices(self, value: Value) -> tuple[Any, Any, Any, Any, Any, Any, Activation]:
         """A, B, C, D, b, d and the activation, later states first: A is block upper triangular."""
         if not self.rows:  # an affine network: one state that stays 0, since a model has at least one
             self.states(
@@ -155,7 +155,8 @@ def wide(X: sp.csr_array, n: int) -> sp.csr_array:
 
 
 def _joined(maps: Sequence[Activation]) -> Activation:
-    segments, at = [], 0
+    segments: list[Segment] = []
+    at = 0
     for act in maps:
         for s in act.segments:
             last = segments[-1] if segments else None

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -49,6 +50,9 @@ class ImplicitModel(nn.Module):
     Raises: TypeError, ValueError naming the argument.
     Source: Tsai (2024), (2.1), section 5.2 (initialisation and projection).
     """
+
+    proof: Certificate  # of an interconnection only, see `compose`, and so is its Lipschitz constant
+    lipschitz: np.ndarray
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class ImplicitModel(nn.Module):
         super().__init__()
         if isinstance(kappa, bool) or not isinstance(kappa, numbers.Real):
             raise TypeError(f"kappa must be a number, got {kappa!r}")
-        if not 0 < kappa < 1:
+        if not 0 < float(kappa) < 1:
             raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
         if feedback not in FEEDBACK:
             raise ValueError(f"unknown feedback {feedback!r}; choose one of {', '.join(FEEDBACK)}")

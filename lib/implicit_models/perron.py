@@ -107,9 +107,9 @@ def _bracket(N: np.ndarray | sp.csr_array, steps: int = 60, rtol: float = 1e-13)
         v = w / w.max()
         lo, up = _collatz_wielandt(N, v)
         lower, upper = max(lower, lo), min(upper, up)
-    sparse = sp.issparse(N)
-    if sparse and n <= DENSE_LIMIT:
-        N, sparse = N.toarray(), False
+    if not isinstance(N, np.ndarray) and n <= DENSE_LIMIT:
+        N = N.toarray()
+    sparse = not isinstance(N, np.ndarray)
     for _ in range(30):
         if upper - lower <= rtol * upper:
             break

@@ -50,7 +50,7 @@ class ImplicitRNN(ImplicitModel):
         matrices = (self.B, self.C, *(() if self.D is None else (self.D,)))
         return supports(self.A, self.activation, self.settings) and all(M.layout is torch.strided for M in matrices)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, S: Float[Tensor, "N T p"], h0: Float[Tensor, "N h"] | None = None
     ) -> tuple[Float[Tensor, "N T h"], Float[Tensor, "N h"]]:
         """Hidden states of every step, and the last one.
@@ -80,7 +80,8 @@ class ImplicitRNN(ImplicitModel):
             return Y, Y[:, -1]
         h = S.new_zeros(N, self.hidden_size) if h0 is None else h0
         dense = self.B.layout is torch.strided and (self.D is None or self.D.layout is torch.strided)
-        outputs, steps = [], []
+        outputs: list[Tensor] = []
+        steps: list[Any] = []
         if dense:  # the input's share of every step in one product
             flat = S.reshape(N * T, p)
             z_in = product(flat, self.B[:, :p], self.b).reshape(N, T, self.n_states)
@@ -92,7 +93,7 @@ class ImplicitRNN(ImplicitModel):
                 x = self._solve(z).x
                 h = (
                     product(x, self.C, self.d)
-                    if y_in is None
+                    if y_in is None or Dh is None
                     else torch.addmm(y_in[:, t], h, Dh) + product(x, self.C, self.d)
                 )
             else:

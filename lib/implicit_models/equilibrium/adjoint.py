@@ -104,7 +104,11 @@ def solve_adjoint(
     any_bad = bool(bad.any())
     if b is not None and any_bad:
         b = b.masked_fill(bad[:, None], 0)
-    values = _substituted(plan, b, x, g) if method == "triangular" else _iterated(A, b, x, act, g, s, method)
+    if method == "triangular":
+        assert plan is not None and b is not None  # the plan is what chose the method
+        values = _substituted(plan, b, x, g)
+    else:
+        values = _iterated(A, b, x, act, g, s, method)
     if any_bad:
         mark_not_finite(bad, *values)
     return Solution.of(values, method)

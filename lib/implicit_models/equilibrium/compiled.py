@@ -9,6 +9,7 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,8 +51,8 @@ def _numpy(t: Tensor) -> np.ndarray:
     return t.detach().contiguous().numpy()
 
 
-def _split(kernel: Callable[..., tuple], rows: tuple[np.ndarray | None, ...], work: int) -> tuple[Tensor, ...]:
-    """Run kernel(*rows) on slices of the batch and join the results."""
+def _split(kernel: Callable[..., tuple], rows: tuple[Any, ...], work: int) -> Any:
+    """Run kernel(*rows) on slices of the batch and join the results; rows are arrays, or None from the second on."""
     N = rows[0].shape[0]
     if N == 0:  # nothing to compile blocks for
         empty = np.empty(0, rows[0].dtype)

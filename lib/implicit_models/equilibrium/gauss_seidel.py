@@ -333,7 +333,7 @@ def check_arrays(A: np.ndarray, **others: np.ndarray | None) -> None:
         raise ValueError(f"A must be square and not empty, got shape {A.shape}")
     if A.dtype != np.float32 and A.dtype != np.float64:
         raise TypeError(f"A must be float32 or float64, got {A.dtype}")
-    shape = next(iter(others.values())).shape
+    shape = next(array.shape for array in others.values() if array is not None)
     for name, array in others.items():
         if array is None:
             continue

@@ -48,6 +48,7 @@ class _Call:
     """What one call carries beside its tensors, and the solution it leaves: one argument costs less than five."""
 
     __slots__ = ("act", "plan", "settings", "solution", "x0")
+    solution: Solution
 
     def __init__(self, x0: Tensor | None, act: Activation, settings: SolverSettings, plan: TriangularPlan | None):
         self.x0, self.act, self.settings, self.plan = x0, act, settings, plan

@@ -9,7 +9,7 @@ Source: Tsai (2024), Theorem 1, (2.8); adjoint: implicit function theorem.
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from jaxtyping import Float
@@ -79,6 +79,7 @@ class AdjointMap:
         if self.slopes is not None:
             out.mul_(self.slopes)
         else:
+            assert self.z is not None  # blocks have no slopes: the caller gives z
             out.copy_(self.act.vjp(self.z, out))
 
     def scale(self, x: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ class Record:
         return keep
 
 
-def mask_not_finite(*arrays: Tensor | None) -> tuple[Tensor, list[Tensor | None]]:
+def mask_not_finite(*arrays: Tensor | None) -> tuple[Tensor, list[Any]]:
     """(bad (N,), arrays with the bad rows zeroed): the other rows compute exactly as if those samples were zero."""
     given = [a for a in arrays if a is not None]
     bad = torch.zeros(given[0].shape[0], dtype=torch.bool, device=given[0].device)

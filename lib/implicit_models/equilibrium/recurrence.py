@@ -195,9 +195,10 @@ class _Recurrence(torch.autograd.Function):
 
 class _Call:
     __slots__ = ("act", "sequences", "solution")
+    solution: Solution
 
     def __init__(self, act: Activation, sequences: _Sequences):
-        self.act, self.sequences, self.solution = act, sequences, None
+        self.act, self.sequences = act, sequences
 
 
 def recurrence(

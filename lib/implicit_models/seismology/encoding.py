@@ -147,7 +147,7 @@ class Encoding:
 
     def decode(
         self, Y: Float[np.ndarray, "N 4"], anchor_lon: Float[np.ndarray, " N"] | None = None
-    ) -> tuple[np.ndarray, ...]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Inverse of `labels`: latitude, longitude in [-180, 180), depth in km, travel time to the anchor in s.
 
         A network's outputs are taken as they are: a latitude may come out beyond a pole, a depth above the surface.
@@ -158,8 +158,8 @@ class Encoding:
         Y = np.asarray(Y, np.float64)
         if Y.ndim != 2 or Y.shape[1] != 4:
             raise ValueError(f"Y must have shape (N, 4), got {Y.shape}")
-        origin = 180.0 if self.longitude == "absolute" else self._anchor(anchor_lon, (len(Y),))
-        lon = _wrapped(Y[:, 0] * self.longitude_scale_deg + origin)
+        anchor = self._anchor(anchor_lon, (len(Y),))
+        lon = _wrapped(Y[:, 0] * self.longitude_scale_deg + (180.0 if anchor is None else anchor))
         return 90 * Y[:, 1], lon, (Y[:, 2] + 1) * (self.max_depth_km / 2), (Y[:, 3] + 1) * (self.time_scale_s / 2)
 
     def to_dict(self) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class Fit:
                 robust_tries[suspect] += 1
                 known = np.bincount(self.event[self.state == OUTLIER], minlength=n) > 0
                 for k in np.flatnonzero(suspect | (current & enough & known & ~bad)):
-                    self._set_aside(k, not bad[k])
+                    self._set_aside(int(k), not bad[k])
             # Where the direct P ends is known once the location is.
             if outliers:
                 self._set_angles_aside(current & ~suspect)

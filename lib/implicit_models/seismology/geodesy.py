@@ -134,10 +134,10 @@ def _distances(lat1, lon1, lat2, lon2, out):
 
 
 def destination(
-    lat: Float[np.ndarray, " ..."],
-    lon: Float[np.ndarray, " ..."],
-    dist_deg: Float[np.ndarray, " ..."],
-    azimuth: Float[np.ndarray, " ..."],
+    lat: Float[np.ndarray, " ..."] | float,
+    lon: Float[np.ndarray, " ..."] | float,
+    dist_deg: Float[np.ndarray, " ..."] | float,
+    azimuth: Float[np.ndarray, " ..."] | float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The point at a distance along an azimuth, and the direction back.
 
@@ -157,10 +157,10 @@ def destination(
 
 
 def distance_azimuths(
-    lat1: Float[np.ndarray, " ..."],
-    lon1: Float[np.ndarray, " ..."],
-    lat2: Float[np.ndarray, " ..."],
-    lon2: Float[np.ndarray, " ..."],
+    lat1: Float[np.ndarray, " ..."] | float,
+    lon1: Float[np.ndarray, " ..."] | float,
+    lat2: Float[np.ndarray, " ..."] | float,
+    lon2: Float[np.ndarray, " ..."] | float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Great-circle distance between two points, and the azimuths at both ends.
 

@@ -80,7 +80,7 @@ class LearnedLocator:
         p = self.encoding.n_features
         if self.kind == "implicit":
             n = len(self.weights["A"]) if "A" in self.weights else 0
-            wanted = {"A": (n, n), "B": (n, p), "C": (4, n), "D": (4, p)}
+            wanted: dict[str, tuple[int, ...]] = {"A": (n, n), "B": (n, p), "C": (4, n), "D": (4, p)}
         else:
             sizes = [p, *(len(self.weights.get(f"W{k}", ())) for k in range(LAYERS - 1)), 4]
             wanted = {f"W{k}": (sizes[k + 1], sizes[k]) for k in range(LAYERS)} | {
@@ -133,7 +133,8 @@ class LearnedLocator:
                     "encoding": json.dumps(self.encoding.to_dict()),
                     "about": json.dumps(dict(self.about)),
                 }
-                np.savez(file, **{name: np.array(text) for name, text in texts.items()}, **self.weights)
+                arrays: dict[str, Any] = {name: np.array(text) for name, text in texts.items()} | dict(self.weights)
+                np.savez(file, **arrays)
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)

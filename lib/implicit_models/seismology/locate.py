@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ MODEL_RANGE_DEG = 10.0  # stations nearer to each other than this see much the s
 PRIOR_DOF = 8.0  # Jordan & Sverdrup: the standard deviations count as eight observations
 NO_FLAG = "; a pick that is used has the flag ''"
 # What the columns of picks in use must hold; an optional value is NaN where there is none.
-DEMANDS = {
+DEMANDS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
     "lat": (lambda v: np.abs(v) <= 90, "degrees in -90..90"),
     "lon": (np.isfinite, "degrees"),
     "p_time": (np.isfinite, "seconds since 1970-01-01 UTC"),
@@ -212,7 +213,8 @@ def _location(found: Locations, k: int, event: str, group, confidence: float, si
         rows.append(row)
     other = None
     if np.isfinite(found.other[k, 4]):
-        other = (*map(float, found.other[k, :3]), float(found.other[k, 4] - found.chi2[k]))
+        lat, lon, depth_km = map(float, found.other[k, :3])
+        other = (lat, lon, depth_km, float(found.other[k, 4] - found.chi2[k]))
     return Location(
         event=event,
         lat=float(found.lat[k]),
@@ -261,7 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.map and (wrong := _no_figure(options.map)):
         parser.error(f"--map {options.map}: {wrong}")
     try:
-        method = "geiger"
+        method: str | LearnedLocator = "geiger"
         if options.method != "geiger":
             from implicit_models.seismology.learned import LearnedLocator, default_file
 

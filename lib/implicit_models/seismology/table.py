@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -56,8 +56,8 @@ class PTable:
 
     def lookup(
         self,
-        depth_km: Float[np.ndarray, " ..."],
-        dist_deg: Float[np.ndarray, " ..."],
+        depth_km: Float[np.ndarray, " ..."] | float,
+        dist_deg: Float[np.ndarray, " ..."] | float,
         *,
         on_shadow: Literal["raise", "nan"] = "raise",
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +81,8 @@ class PTable:
         out = np.empty((3, flat_depth.size))
         if table_kernels.lookup_many(self.arrays, flat_depth, flat_dist, self.shadow == "refuse", *out):
             self._explain(flat_depth, flat_dist, out[0], dist.shape, on_shadow)
-        return tuple(part.reshape(dist.shape)[()] for part in out)
+        T, by_depth, by_distance = (part.reshape(dist.shape)[()] for part in out)
+        return T, by_depth, by_distance
 
     def _explain(self, depth, dist, T, shape, on_shadow) -> None:
         on_depths = (depth >= self.depths_km[0]) & (depth <= self.depths_km[-1])
@@ -138,7 +139,9 @@ def build_p_table(
     depths = _even("depths_km", np.arange(695.0) if depths_km is None else depths_km)
     dists = _even("dist_deg", np.arange(721) * 0.25 if dist_deg is None else dist_deg)
     _check_settings(depths, dists, phases, shadow)
-    folder = None if cache is False else (cache_dir() / "travel_times" if cache in (None, True) else Path(cache))
+    if cache is None or cache is True:
+        cache = cache_dir() / "travel_times"
+    folder = None if cache is False else Path(cache)
     path = None if folder is None else folder / f"p-{model}-{_content_key(depths, dists, model)}.npz"
     arrays = _load(path)
     if arrays is None:
@@ -157,8 +160,8 @@ def cache_dir() -> Path:
     return Path(named).expanduser() if named else Path.home() / ".cache" / "implicit-models"
 
 
-def _even(name: str, values: Sequence[float]) -> np.ndarray:
-    values = np.asarray(values, np.float64)
+def _even(name: str, given: Sequence[float] | np.ndarray) -> np.ndarray:
+    values = np.asarray(given, np.float64)
     if values.ndim != 1 or values.size < 2:
         raise ValueError(f"{name} needs two or more values in one dimension, got shape {values.shape}")
     step = (values[-1] - values[0]) / (values.size - 1)
@@ -212,7 +215,7 @@ def _load(path: Path | None) -> dict[str, np.ndarray] | None:
         return None
 
 
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def _save(path: Path, arrays: dict[str, Any]) -> None:
     part = path.with_name(f"{path.stem}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

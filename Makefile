@@ -4,35 +4,47 @@ PYTHON ?= python3
 PROFILE ?= quick
 PORT ?= 8000
 BIN := .venv/bin
-RUN := $(CURDIR)/$(BIN)/python
+RUN := "$(CURDIR)/$(BIN)/python"
 WORKERS ?= 2
 export PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test bench serve search clean
+.PHONY: help setup book test check bench serve search clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 # uv does not read pip's configuration: a local wheel folder named there is passed on (empty when unset).
 # torch's CPU build: UV_TORCH_BACKEND=cpu make book
+INSTALL = UV_FIND_LINKS="$${UV_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null || echo $$PIP_FIND_LINKS)}" \
+  $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e
+
 .venv/.installed: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; Python 3.11 or newer is needed (PYTHON=... names another)"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null || echo $$PIP_FIND_LINKS)}" \
-	  $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e ".[book,test,bench]"
+	$(INSTALL) ".[book,test,bench]"
 	@touch $@
 
 setup: .venv/.installed  ## virtual environment, install, compiled kernels
-	@cd $(CURDIR) && for part in equilibrium sim robustness seismology; do $(RUN) -m implicit_models.$$part.compile_kernels || exit 1; done
+	@for part in equilibrium sim robustness seismology; do $(RUN) -m implicit_models.$$part.compile_kernels || exit 1; done
 
 book: setup  ## regenerate the notebooks that changed and build the HTML book (PROFILE=quick|full)
 	@$(RUN) -m doit -n $(WORKERS) book
 
 test: setup  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile
+
+.venv/.checkers: .venv/.installed
+	$(INSTALL) ".[dev]"
+	@touch $@
+
+check: .venv/.checkers  ## lint, format, types and the direction of imports, in less than a minute
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@$(RUN) -m mypy
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 bench: setup  ## every benchmark, peers side by side; results under benchmarks/results/
 	@failed=; for area in $$(cd benchmarks && grep -l '^    harness.main' *.py | grep -v robustness_ | sed 's/\.py//'); do \

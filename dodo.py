@@ -14,9 +14,9 @@ import time
 from doit.action import CmdAction
 from doit.reporter import ConsoleReporter
 
-from reproduction.content_key import ROOT
-from reproduction.execute import NOTEBOOKS, executed_key, up_to_date
-from reproduction.results import EXECUTED
+from reproduction.book.graph import ROOT
+from reproduction.book.results import EXECUTED
+from reproduction.book.run import NOTEBOOKS, executed_key, up_to_date
 
 PROFILE = os.environ.get("PROFILE", "quick")
 if PROFILE not in ("quick", "full"):
@@ -69,7 +69,7 @@ def task_notebook():
     for name in NAMES:
         yield {
             "name": name,
-            "actions": [run("reproduction.execute", name, "--profile", PROFILE)],
+            "actions": [run("reproduction.book.run", name, "--profile", PROFILE)],
             "uptodate": [(up_to_date, [name, PROFILE])],
             "doc": f"notebooks/{name}.ipynb, profile {PROFILE}",
         }
@@ -77,7 +77,7 @@ def task_notebook():
 
 def task_pages():
     """Scoreboard, errata and cost table from claims.yml, errata.yml, results/ and the executed notebooks."""
-    return {"actions": [run("reproduction.pages")], "task_dep": ["notebook"], "verbosity": 2}
+    return {"actions": [run("reproduction.book.pages")], "task_dep": ["notebook"], "verbosity": 2}
 
 
 def build_html():

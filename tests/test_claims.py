@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reproduction import claims as c
-from reproduction.execute import NOTEBOOKS, code_of, read_notebook
-from reproduction.results import RESULTS, load
+from reproduction.book import claims as c
+from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
+from reproduction.book.results import RESULTS, load
 
 CLAIM = {
     "id": "x",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from implicit_models.layers import ImplicitModel
 from reproduction import depth_study
-from reproduction.content_key import ROOT
-from reproduction.results import RESULTS, load, numbers
+from reproduction.book.graph import ROOT
+from reproduction.book.results import RESULTS, load, numbers
 
 
 def values_of(notebook):

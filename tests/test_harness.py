@@ -54,7 +54,7 @@ def test_file_holds_area_machine_ratios_and_checks_and_the_exit_tells(tmp_path, 
 
 
 def test_committed_run_has_the_shape_that_pages_read():
-    from reproduction.content_key import ROOT
+    from reproduction.book.graph import ROOT
 
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
         content = json.loads(path.read_text())

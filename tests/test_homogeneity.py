@@ -13,7 +13,7 @@ from implicit_models.layers import ImplicitModel, ImplicitRNN
 from reproduction import depth_study
 from reproduction.baselines.mlp import MLP
 from reproduction.baselines.transformer import DepthwiseEncoder
-from reproduction.content_key import ROOT
+from reproduction.book.graph import ROOT
 
 
 def fitted(data):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from reproduction import pages
-from reproduction.claims import Verdict
+from reproduction.book import pages
+from reproduction.book.claims import Recorded, Verdict
 
 CLAIM = {
     "id": "a<b",
@@ -24,7 +24,7 @@ CLAIM = {
 @pytest.fixture
 def recorded(monkeypatch):
     values = {}
-    monkeypatch.setattr(pages, "recorded_values", lambda name: values.get(name, (None, None, False)))
+    monkeypatch.setattr(pages, "recorded_values", lambda name: values.get(name, Recorded(None, None)))
     return values
 
 
@@ -33,12 +33,12 @@ def content(value, seeds=(0, 1)):
 
 
 def test_verdict_comes_from_the_committed_run_and_the_build_stands_beside(recorded):
-    recorded["ch5_identity"] = (content([10.0, 20.0]), content([1.0]), True)
+    recorded["ch5_identity"] = Recorded(content([10.0, 20.0]), content([1.0]), "stale")
     html = pages.scoreboard([CLAIM])
     cells = re.findall(r'<td data-label="([^"]+)">(.*?)</td>', html)
     text = dict(cells)
     assert "reproduced in direction" in text["measured, full run"] and "15 [10, 20] s" in text["measured, full run"]
-    assert "stale" in text["measured, full run"]
+    assert "of an earlier version" in text["measured, full run"]
     assert "reproduced" in text["this build"] and "1 s" in text["this build"]
     assert (
         "because &lt;b&gt;" in html
@@ -78,7 +78,7 @@ def test_errata_show_their_values(recorded):
         "checked": "numeric",
         "shown": {"notebook": "ch5_identity", "values": {"ratio": "k"}},
     }
-    recorded["ch5_identity"] = (content([81.0]), None, False)
+    recorded["ch5_identity"] = Recorded(content([81.0]), None)
     html = pages.errata([entry])
     assert "ratio: 81 s" in html and 'data-shown="shown"' in html
     recorded.clear()
@@ -86,7 +86,7 @@ def test_errata_show_their_values(recorded):
 
 
 def test_committed_claims_make_one_row_each():
-    from reproduction.claims import CLAIMS, ERRATA, load_claims, read_yaml
+    from reproduction.book.claims import CLAIMS, ERRATA, load_claims, read_yaml
 
     claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
     assert len(re.findall(r"<tr id=", pages.scoreboard(claims))) == len(claims) >= 388

@@ -25,21 +25,22 @@ from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from reproduction.claims import CLAIMS, format_published, judge, load_claims, recorded_values
-from reproduction.content_key import ROOT
-from reproduction.pages import named
-from reproduction.results import RESULTS, summary
+from reproduction.book.claims import CLAIMS, format_published, judge, load_claims, recorded_values
+from reproduction.book.graph import ROOT
+from reproduction.book.pages import named
+from reproduction.book.results import RESULTS, summary
 
 logger = logging.getLogger(__name__)
 NONE = "no committed run yet"
+EARLIER = "of an earlier version"
 DRAWN = ROOT / "book" / "_generated" / "drawn"
 
 
 @cache
 def committed(notebook):
     """Content of a notebook's committed run (None without one) and whether it is stale."""
-    content, _, stale = recorded_values(notebook)
-    return content, stale
+    found = recorded_values(notebook)
+    return found.full, found.stale
 
 
 def quoted(notebook, key):
@@ -54,7 +55,7 @@ def quoted(notebook, key):
     if key not in content["values"]:
         raise KeyError(f"the committed run of {notebook} holds no {key!r}")
     unit = content.get("units", {}).get(key, "")
-    return f"{summary(content['values'][key])} {unit}".strip() + (" (stale)" if stale else "")
+    return f"{summary(content['values'][key])} {unit}".strip() + (f" ({EARLIER})" if stale else "")
 
 
 @lru_cache(maxsize=1)
@@ -105,7 +106,7 @@ def verdict_of(identifier):
 def verdict_text(identifier):
     """What a page says of a claim, and the bare verdict."""
     found = verdict_of(identifier)
-    return found.verdict + (" (stale)" if found.stale else ""), found.verdict
+    return found.verdict + (f" ({EARLIER})" if found.stale else ""), found.verdict
 
 
 class Measured(SphinxRole):

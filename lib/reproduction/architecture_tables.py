@@ -16,7 +16,7 @@ from data_gen.rolling import rolling_argmax, rolling_average
 from reproduction.baselines.linear import Linear
 from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
 from reproduction.baselines.transformer import DepthwiseEncoder, EncoderDecoder, SequentialEncoder
-from reproduction.results import numbers
+from reproduction.book.results import numbers
 from reproduction.tasks.registry import ARCHITECTURES, SOURCES, Architecture
 
 TABLE_4 = SOURCES["extrapolation"]
@@ -269,7 +269,7 @@ def own_figures_against(published) -> list[dict[str, str]]:
     """Published figures in which the implicit model is not the best, read from the claims.
 
     Args:
-        published: claim id -> published value, as `reproduction.claims.published_value`.
+        published: claim id -> published value, as `reproduction.book.claims.published_value`.
     """
     loss = published("ch5-quake-indist-loss")
     implicit, lstm = published("ch5-t53-spiky-implicitrnn"), published("ch5-t53-spiky-lstm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reproduction.claims import published_value
+from reproduction.book.claims import published_value
 from reproduction.figures import described
 from reproduction.plotting import spread_curves
 from reproduction.tasks.ablation import TASKS

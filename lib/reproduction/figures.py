@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reproduction.content_key import ROOT
+from reproduction.book.graph import ROOT
 from reproduction.plotting import legend_below, spread_curves, use_style
 
 IDENTITY_PAPER = ("implicit", "mlp", "mlp_10_9_9_10", "transformer")
@@ -170,7 +170,7 @@ def readme_figure(content: Mapping[str, Any]):
 
 def main() -> int:
     """Redraw the README's figure from the committed full run."""
-    from reproduction.results import RESULTS, load
+    from reproduction.book.results import RESULTS, load
 
     content = load(RESULTS / "ch5_identity.json")
     if content is None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.claims import published_value
-from reproduction.results import Results, numbers, summary
+from reproduction.book.claims import published_value
+from reproduction.book.results import Results, numbers, summary
 
 QUOTED = ("sss-p1", "sss-p2", "spr-1", "spr-2", "mla-1", "mla-2")
 

@@ -37,7 +37,7 @@ from implicit_models.robustness.certification import certify
 from implicit_models.robustness.interval_training import interval_training_loss
 from implicit_models.robustness.penalties import convex_penalty, lipschitz_constant, sensitivity_norm
 from implicit_models.robustness.specification import margins
-from reproduction.content_key import content_key
+from reproduction.book.keys import content_key
 from reproduction.recipe import History, Recipe
 from reproduction.trained import _digest, _load, _packed, _store
 

@@ -30,11 +30,12 @@ from data_gen.functions import addition, identity
 from data_gen.rolling import rolling_argmax, rolling_average
 from data_gen.spiky import spiky
 from reproduction.baselines.mlp import MLP
-from reproduction.content_key import content_key
+from reproduction.book.graph import Ref
+from reproduction.book.keys import content_key
+from reproduction.book.results import RESULTS, load, save, summary
+from reproduction.book.run import commit_holding, provenance
 from reproduction.evaluation import accuracy, evaluate
-from reproduction.execute import provenance
 from reproduction.recipe import Recipe
-from reproduction.results import RESULTS, load, save, summary
 from reproduction.training import train
 
 FOLDS = 5
@@ -192,6 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
         "n_sequences": N_SEQUENCES,
     }
     key = content_key(modules=["reproduction.search"], parameters=parameters, data={}, lock=None)
+    commit = commit_holding([Ref("reproduction.search", None)])
     content = load(path)
     if content is not None and "points" not in content:
         parser.error(f"{path} holds something else than a search: give another file")
@@ -225,7 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
             }
         )
         spent = {name: sum(point[name] for point in content["points"]) for name in ("seconds", "cpu_seconds")}
-        content["provenance"] = provenance({"code_key": key, "data_key": "{}"}, **spent)
+        content["provenance"] = provenance({"code_key": key, "data_key": "{}"}, commit=commit, **spent)
         save(path, content)
         print(
             f"[{number}/{len(grid)}] {task} {model} {setting}: {summary(content['points'][-1]['errors'])}", flush=True

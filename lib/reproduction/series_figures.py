@@ -160,7 +160,7 @@ def early_error_figure(content: Mapping[str, Any], names: Sequence[str], publish
     """
     import numpy as np
 
-    from reproduction.results import numbers
+    from reproduction.book.results import numbers
 
     figure, panels = _panels(1, 5.2)
     axes = panels[0, 0]
@@ -243,7 +243,7 @@ def split_error_figure(content: Mapping[str, Any], names: Sequence[str]):
     """
     import numpy as np
 
-    from reproduction.results import numbers
+    from reproduction.book.results import numbers
 
     figure, panels = _panels(1, 4.2)
     axes = panels[0, 0]

@@ -17,7 +17,7 @@ from torch import nn
 from data_gen.dataset import Dataset
 from data_gen.lock import file_lock
 from data_gen.sources import cache_dir
-from reproduction.content_key import content_key
+from reproduction.book.keys import content_key
 from reproduction.training import CheckpointError, History, Recipe, train
 
 

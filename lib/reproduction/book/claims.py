@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reproduction.content_key import ROOT
-from reproduction.results import EXECUTED, RESULTS, load, numbers, summary
+from reproduction.book.graph import ROOT
+from reproduction.book.results import EXECUTED, RESULTS, load, numbers, summary
 
 CLAIMS = ROOT / "book" / "claims.yml"
 ERRATA = ROOT / "book" / "errata.yml"
@@ -221,16 +221,51 @@ def load_claims(path: Path = CLAIMS) -> list[dict[str, Any]]:
     return claims
 
 
-def recorded_values(notebook: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None, bool]:
-    """A notebook's committed full run, its present build, and whether the committed run's code has since changed."""
-    from reproduction.execute import code_key_of, effective_parameters
+@dataclass(frozen=True)
+class Recorded:
+    """What a notebook's runs recorded.
+
+    Args:
+        full: content of the committed full run, None without one.
+        build: content of the present build's run, None without one.
+        standing: of the full run: "present" (of the present code), "confirmed" (the code changed since, and a quick run
+            of it is bit for bit the one of then) or "stale".
+    """
+
+    full: dict[str, Any] | None
+    build: dict[str, Any] | None
+    standing: str = "present"
+
+    @property
+    def stale(self) -> bool:
+        """Whether the code behind the full run has changed since, unconfirmed."""
+        return self.standing == "stale"
+
+    @property
+    def sentence(self) -> str:
+        """What a page says of the full run."""
+        if self.full is None:
+            return "No full run yet."
+        date = self.full["provenance"]["date"]
+        return {
+            "present": f"Full run of {date}, on the present code.",
+            "confirmed": f"Full run of {date}; the code changed since, its quick run is identical.",
+            "stale": f"Full run of {date}, of an earlier version of the code.",
+        }[self.standing]
+
+
+def recorded_values(notebook: str) -> Recorded:
+    """A notebook's committed full run, its present build, and how the full run stands to the present code."""
+    from reproduction.book.run import code_key_of, effective_parameters
 
     full, build = load(RESULTS / f"{notebook}.json"), load(EXECUTED / f"{notebook}.json")
-    stale = False
-    if full is not None:
-        current = code_key_of(notebook, effective_parameters(notebook, "full"))
-        stale = full["provenance"]["code_key"] != current
-    return full, build, stale
+    if full is None:
+        return Recorded(full, build)
+    current = code_key_of(notebook, effective_parameters(notebook, "full"))
+    if full["provenance"]["code_key"] == current:
+        return Recorded(full, build, "present")
+    confirmed = any(entry["code_key"] == current for entry in full.get("confirmed", []))
+    return Recorded(full, build, "confirmed" if confirmed else "stale")
 
 
 def format_published(published: Any) -> str:

@@ -1,6 +1,6 @@
 """Run one notebook: checked parameters, content key, atomic result.
 
-    python -m reproduction.execute ch5_identity --profile quick
+    python -m reproduction.book.run ch5_identity --profile quick
 
 The copy is run as `NAME.running.ipynb`, gets its key and seconds into its metadata, and only then takes the name
 `book/_executed/NAME.ipynb`: a kill at any moment leaves nothing that looks finished.
@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import platform
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from reproduction.content_key import ROOT, code_text, content_key, imported_modules
-from reproduction.parameters import assigned_names, check_names, coerce
-from reproduction.results import EXECUTED, MIME, RESULTS, save
+from reproduction.book.graph import ROOT, Ref
+from reproduction.book.keys import code_key, notebook_refs, page_key, present
+from reproduction.book.parameters import assigned_names, check_names, coerce
+from reproduction.book.results import EXECUTED, MIME, RESULTS, load, measured, save
 
 NOTEBOOKS = ROOT / "notebooks"
 METADATA = "implicit_models"
@@ -84,15 +87,13 @@ def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:
     sources = json.dumps([[c["cell_type"], cell_text(c), c["metadata"]] for c in notebook["cells"]], sort_keys=True)
     if "published_value" in code:
         sources += (ROOT / "book" / "claims.yml").read_text(encoding="utf-8")
-    modules = sorted(imported_modules(code))
     data = data_checksums(notebook, parameters)
-    content = content_key(modules=modules, parameters=parameters, data=data, source=sources)
-    committed = RESULTS / f"{name}.json"
-    if committed.is_file():
-        # The page shows the committed full run beside its own, so a new one reruns the page.
-        content = content_key(modules=[], parameters={}, data={}, source=content + committed.read_text("utf-8"))
+    committed = load(RESULTS / f"{name}.json")
+    if committed is not None:
+        # The page shows the committed full run beside its own, so a new one reruns the page; a confirmation does not.
+        sources += json.dumps(measured(committed), sort_keys=True)
     return {
-        "content_key": content,
+        "content_key": page_key(code, sources, parameters, data),
         "code_key": code_key_of(name, parameters),
         "data_key": json.dumps(data, sort_keys=True),
     }
@@ -103,17 +104,32 @@ def code_key_of(name: str, parameters: dict[str, Any]) -> str:
 
     A committed result whose code key is another one is stale.
     """
-    code = code_of(read_notebook(name))
-    return content_key(
-        modules=sorted(imported_modules(code)), parameters=parameters, data={}, source=code_text(code), lock=None
-    )
+    return code_key(code_of(read_notebook(name)), parameters)
+
+
+def commit_of(name: str) -> str | None:
+    """The commit that holds the code of a notebook's recorded values, or None where a file of it is not committed."""
+    return commit_holding(notebook_refs(code_of(read_notebook(name)), present())[1], f"notebooks/{name}.ipynb")
+
+
+def commit_holding(refs: list[Ref], *files: str) -> str | None:
+    """The present commit if it holds files and all code that names depend on as they are, else None."""
+    graph = present()
+    closure = [str(graph.module(module).path.relative_to(ROOT)) for module in graph.closure(refs)]
+    git = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True)
+    try:
+        if git(["git", "status", "--porcelain", "--", *files, *closure]).stdout:
+            return None
+        return git(["git", "rev-parse", "HEAD"]).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def effective_parameters(name: str, profile: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
     """Defaults of a notebook with the profile and the given values put in.
 
     Raises:
-        ValueError, TypeError: on unknown names and wrong types (see `reproduction.parameters`).
+        ValueError, TypeError: on unknown names and wrong types (see `reproduction.book.parameters`).
     """
     defaults = parameters_of(read_notebook(name))
     given = {"profile": profile, **(given or {})}
@@ -141,11 +157,12 @@ def published(notebook: dict[str, Any]) -> dict[str, Any]:
     return found[-1] if found else {"values": {}, "units": {}, "curves": {}, "seeds": []}
 
 
-def provenance(keys: dict[str, str], seconds: float, cpu_seconds: float) -> dict[str, Any]:
-    """What a reader needs to judge or repeat a result: keys, versions, hardware, time."""
+def provenance(keys: dict[str, str], seconds: float, cpu_seconds: float, commit: str | None) -> dict[str, Any]:
+    """What a reader needs to judge or repeat a result: commit, keys, versions, hardware, time."""
     from importlib.metadata import version
 
     return {
+        "commit": commit,
         "code_key": keys["code_key"],
         "data_key": json.loads(keys["data_key"]),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONS},
@@ -186,7 +203,9 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     import papermill
 
     parameters = effective_parameters(name, profile, given)
-    keys = keys_of(name, parameters)
+    keys, commit = keys_of(name, parameters), commit_of(name)
+    if profile == "full" and target is None and not given and commit is None:
+        print(f"{name}: its code is not committed; the result will name no commit and cannot be confirmed later")
     final = EXECUTED / f"{name}.ipynb" if target is None else target
     running = final.with_name(f"{final.stem}.running.ipynb")
     running.parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +240,7 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
         "notebook": name,
         "profile": profile,
         "parameters": parameters,
-        "provenance": provenance(keys, seconds, cpu_seconds),
+        "provenance": provenance(keys, seconds, cpu_seconds, commit),
     }
     running.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
     if target is None:
@@ -237,7 +256,7 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; a cell that raises is named with its notebook, and the exit status is 1."""
-    parser = argparse.ArgumentParser(prog="python -m reproduction.execute", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m reproduction.book.run", description=__doc__.splitlines()[0])
     parser.add_argument("name")
     parser.add_argument("--profile", default="quick", choices=("quick", "full"))
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))

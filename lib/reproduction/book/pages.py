@@ -1,6 +1,6 @@
 """Generated parts of the book: scoreboard, errata, cost table. Nothing in them is typed by hand.
 
-    python -m reproduction.pages
+    python -m reproduction.book.pages
 
 reads book/claims.yml, book/errata.yml, results/*.json and the executed notebooks, and writes book/_generated/*.html.
 """
@@ -15,11 +15,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from reproduction.claims import (
+from reproduction.book.claims import (
     CLAIMS,
     ERRATA,
     PAPERS,
     VERDICTS,
+    Recorded,
     Verdict,
     format_published,
     format_sources,
@@ -28,9 +29,9 @@ from reproduction.claims import (
     read_yaml,
     recorded_values,
 )
-from reproduction.content_key import ROOT
-from reproduction.execute import NOTEBOOKS
-from reproduction.results import load, summary
+from reproduction.book.graph import ROOT
+from reproduction.book.results import load, summary
+from reproduction.book.run import NOTEBOOKS
 
 GENERATED = ROOT / "book" / "_generated"
 SEVERITIES = (
@@ -66,7 +67,9 @@ def notebook_link(name: str) -> str:
 def verdict_cell(verdict: Verdict) -> str:
     """A verdict and its measured value as HTML."""
     stale = (
-        ' <span class="stale" title="the code behind this run has changed since">stale</span>' if verdict.stale else ""
+        ' <span class="stale" title="the code behind this run has changed since">of an earlier version</span>'
+        if verdict.stale
+        else ""
     )
     value = f'<span class="measured">{escape(verdict.measured)}</span>' if verdict.measured else ""
     return f'<span class="verdict {slug(verdict.verdict)}">{escape(verdict.verdict)}</span>{stale} {value}'
@@ -90,15 +93,15 @@ def controls(filters: str, label: str, what: str) -> str:
 def scoreboard(claims: list[dict[str, Any]]) -> str:
     """The sortable, filterable table of all claims."""
     recorded = {
-        name: recorded_values(name) if (NOTEBOOKS / f"{name}.ipynb").is_file() else (None, None, False)
+        name: recorded_values(name) if (NOTEBOOKS / f"{name}.ipynb").is_file() else Recorded(None, None)
         for name in {claim.get("measure", claim)["notebook"] for claim in claims}
     }
     rows, counts = [], Counter()
     # What is measured comes first; inside each half the order is that of the file, by chapter.
     for claim in sorted(claims, key=lambda claim: "measure" not in claim):
         notebook = claim.get("measure", claim)["notebook"]
-        full, build, stale = recorded[notebook]
-        committed, present = judge(claim, full, stale), judge(claim, build)
+        found = recorded[notebook]
+        committed, present = judge(claim, found.full, found.stale), judge(claim, found.build)
         counts[committed.verdict] += 1
         papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in claim["papers"]}))
         details = []
@@ -156,7 +159,7 @@ def errata(entries: list[dict[str, Any]]) -> str:
         status = "not yet"
         if "shown" in entry:
             notebook, values = entry["shown"]["notebook"], []
-            full, build, _ = recorded[notebook]
+            full, build = recorded[notebook].full, recorded[notebook].build
             for name, key in entry["shown"].get("values", {}).items():
                 source = next((r for r in (full, build) if r and key in r["values"]), None)
                 if source:
@@ -201,13 +204,21 @@ def cost() -> str:
     """What each notebook costs: seconds of this build, CPU seconds of the committed full run, seeds, machine."""
     rows = []
     for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
-        full, build, stale = recorded_values(name)
+        found = recorded_values(name)
+        full, build = found.full, found.build
         present = f"{build['provenance']['seconds']:.0f} s ({build['profile']})" if build else "not run"
         seeds = machine = "none"
         committed = "none"
         if full:
             made = full["provenance"]
-            committed = f"{made['cpu_seconds']:.0f} CPU s, {made['date']}" + (" (stale)" if stale else "")
+            committed = (
+                f"{made['cpu_seconds']:.0f} CPU s, {made['date']}"
+                + {
+                    "present": "",
+                    "confirmed": " (the code changed since, its quick run is identical)",
+                    "stale": " (of an earlier version)",
+                }[found.standing]
+            )
             seeds = str(len(full["seeds"]))
             versions = made["versions"]
             machine = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reproduction.content_key import ROOT
+from reproduction.book.graph import ROOT
 
 MIME = "application/vnd.implicit-models.results+json"
 RESULTS = ROOT / "results"
@@ -186,6 +186,11 @@ def load(path: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise ValueError(f"{path.name}: holds {type(content).__name__}, wanted an object")
     return content
+
+
+def measured(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run measured: its content without where, when and at which commit that was."""
+    return {key: value for key, value in content.items() if key not in ("provenance", "confirmed")}
 
 
 def save(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,0 +1,176 @@
+"""The part of a notebook that computes what it records: a backward slice from `results.record`.
+
+Kept are the statements that a recorded value can depend on: those that bind, change or pass on a name that is needed
+later, and calls for an effect on the whole process. Left out are drawing, printing, tables for the eye and texts, so
+that another caption or another line style makes no committed number stale.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from reproduction.book.graph import Graph, Module, Ref, stored_names
+
+# Packages and builtins whose calls, as statements of their own, only show.
+DISPLAYS = ("matplotlib", "seaborn", "IPython", "pandas")
+PRINTS = {"print", "display"}
+RECORDER = "results"
+SHOWING_METHODS = ("table", "cost")
+
+
+def computing(graph: Graph, notebook: Module) -> list[ast.stmt]:
+    """Statements of a notebook that recorded values depend on, in order.
+
+    Args:
+        notebook: all code cells as one module, without IPython magics; it records through the variable `results`.
+    """
+    return Slice(graph, notebook).block(notebook.statements, {RECORDER})
+
+
+def free_names(node: ast.AST) -> set[str]:
+    """Names that a piece of code reads from around it: no variables of comprehensions, no arguments of functions."""
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    inner: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        inner |= free_names(child)
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        inner -= {n for g in node.generators for n in stored_names(g.target)}
+    elif isinstance(node, (ast.Lambda, ast.FunctionDef)):
+        inner -= {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+    return inner
+
+
+def root_of(node: ast.AST, *, calls: bool = False) -> str | None:
+    """First name of a chain of attributes and subscripts (and of calls)."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)) or (calls and isinstance(node, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+class Slice:
+    """One pass from the end of a notebook to its start, with the set of names that are still needed."""
+
+    def __init__(self, graph: Graph, notebook: Module):
+        self.graph, self.notebook = graph, notebook
+        self.parts: dict[str, set[str]] = {}  # a name -> names whose value it may be a part of
+        self.late: dict[str, set[str]] = {}  # a function of the notebook -> names that it reads when it is called
+        for statement in notebook.statements:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.FunctionDef):
+                    self.late[node.name] = free_names(node)
+                elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                    self.late |= {t.id: free_names(node.value) for t in node.targets if isinstance(t, ast.Name)}
+                pairs: list[tuple[ast.expr, ast.expr]] = []
+                if isinstance(node, ast.Assign):
+                    pairs = [(target, node.value) for target in node.targets]
+                elif isinstance(node, (ast.For, ast.comprehension)):
+                    pairs = [(node.target, node.iter)]
+                for target, value in pairs:
+                    if isinstance(target, ast.Name) and (root := root_of(value)):
+                        self.parts.setdefault(target.id, set()).add(root)
+
+    def reads(self, node: ast.AST) -> set[str]:
+        """Names that a piece of code reads, those included that functions of the notebook read when they are called."""
+        found: set[str] = set()
+        todo = free_names(node)
+        while todo - found:
+            name = (todo - found).pop()
+            found.add(name)
+            todo |= self.late.get(name, set())
+        return found
+
+    def needed(self, name: str | None, live: set[str]) -> bool:
+        """Whether a change of what a name stands for can reach a needed name."""
+        seen: set[str] = set()
+        todo = [name] if name else []
+        while todo:
+            if (one := todo.pop()) in live:
+                return True
+            seen.add(one)
+            todo.extend(self.parts.get(one, set()) - seen)
+        return False
+
+    def block(self, statements: list[ast.stmt], live: set[str]) -> list[ast.stmt]:
+        """What is kept of a block, with `live`, the names needed after it, turned into those needed before it."""
+        kept = [part for statement in reversed(statements) if (part := self.statement(statement, live))]
+        return kept[::-1]
+
+    def statement(self, statement: ast.stmt, live: set[str]) -> ast.stmt | None:
+        """What is kept of a statement, `live` being brought from behind it to before it."""
+        match statement:
+            case ast.Import() | ast.ImportFrom():
+                return None  # names are resolved where they are read
+            case ast.For() | ast.While() | ast.If() | ast.With():
+                return self.compound(statement, live)
+            case ast.Expr(value=value):
+                if not self.acts(value, live):
+                    return None
+            case ast.FunctionDef(name=name):
+                if name not in live:
+                    return None
+                live.discard(name)
+            case _:
+                changed = stored_names(statement)
+                for node in ast.walk(statement):
+                    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+                        changed |= {root} if (root := root_of(node)) else set()
+                if not any(self.needed(name, live) for name in changed):
+                    return None
+                if isinstance(statement, ast.Assign):
+                    whole = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+                    live -= {n for n in whole if not isinstance(statement.targets[0], (ast.Subscript, ast.Attribute))}
+        live |= self.reads(statement)
+        return statement
+
+    def compound(self, statement: ast.For | ast.While | ast.If | ast.With, live: set[str]) -> ast.stmt | None:
+        """A loop, a condition or a context with what is kept of its blocks."""
+        part = copy.copy(statement)
+        after = set(live)
+        while True:
+            before = set(live)
+            part.body = self.block(statement.body, live)
+            if not isinstance(statement, ast.With):
+                other = set(after)
+                part.orelse = self.block(statement.orelse, other)
+                live |= other | after
+            if live == before or isinstance(statement, (ast.If, ast.With)):
+                break
+        if not part.body and not getattr(part, "orelse", None):
+            live.intersection_update(after)
+            return None
+        if isinstance(statement, ast.For):
+            live -= stored_names(statement.target)
+        part.body = part.body or [ast.Pass()]
+        heads = [n for n in ("iter", "test", "items") if hasattr(statement, n)]
+        for head in heads:
+            value = getattr(statement, head)
+            for node in value if isinstance(value, list) else [value]:
+                live |= self.reads(node)
+        return part
+
+    def acts(self, call: ast.expr, live: set[str]) -> bool:
+        """Whether an expression may change a needed name, or the process."""
+        given = self.notebook.imports.get(root_of(call, calls=True) or "")
+        if isinstance(given, str) and given.split(".")[0].split(":")[0] in DISPLAYS:
+            return False
+        if not isinstance(call, ast.Call):
+            return any(self.acts(node, live) for node in ast.walk(call) if isinstance(node, ast.Call))
+        root = root_of(call.func)
+        if root is None:  # a method of a call's value, say
+            return any(self.acts(node, live) for node in ast.walk(call.func) if isinstance(node, ast.Call))
+        if root == RECORDER and isinstance(call.func, ast.Attribute):
+            return call.func.attr not in SHOWING_METHODS
+        target = self.notebook.imports.get(root)
+        passed = {name for argument in (*call.args, *call.keywords) for name in free_names(argument)}
+        if isinstance(target, Ref):
+            inner = f"{target.module}.{target.name}"
+            shown = self.graph.is_shown(inner if self.graph.file(inner) else target.module)
+            # First-party code has no global state: a call acts on what it is given, or for its own sake.
+            return not shown and (not passed or any(self.needed(name, live) for name in passed))
+        if isinstance(target, str):
+            return True
+        if root in self.notebook.bindings:
+            return self.needed(root, live)
+        return root not in PRINTS

@@ -11,9 +11,9 @@ from data_gen.earthquake import mesh
 from implicit_models.model import ImplicitModel
 from reproduction.baselines.eikonet import EikoNet
 from reproduction.book.claims import published_value
+from reproduction.book.results import Results, summary
 from reproduction.earthquake_study import LABELS, SCORE_UNITS, SIDES, TURN_DEG, EarthquakeStudy
 from reproduction.evaluation import count_parameters
-from reproduction.book.results import Results, summary
 from reproduction.tasks import earthquake as task
 
 SCORE_LABELS = {

@@ -30,6 +30,7 @@ from implicit_models.sim.states import States, states
 from implicit_models.sim.teacher import teacher_matrices
 from reproduction.baselines.eikonet import WIDTHS, EikoNet
 from reproduction.book.claims import published_value
+from reproduction.book.results import Results, summary
 from reproduction.elimination_study import ORDERS, feature_rows, removal_curve, removal_order
 from reproduction.evaluation import count_parameters, predict
 from reproduction.fgsm import dtype_of
@@ -38,7 +39,6 @@ from reproduction.path_study import BallRows
 from reproduction.plotting import legend_below
 from reproduction.profiles import settings_of
 from reproduction.recipe import Recipe
-from reproduction.book.results import Results, summary
 from reproduction.sparse_states import refit_head
 from reproduction.tasks.earthquake import KAPPA, N_STATES, TOLERANCE
 from reproduction.training import train

@@ -33,8 +33,8 @@ from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.sparse_model import SparseModel
 from implicit_models.sim.sparsify import sparsify
 from reproduction.book.keys import content_key
-from reproduction.kernel_rows import own_kernels
 from reproduction.book.results import load, plain, save
+from reproduction.kernel_rows import own_kernels
 
 BATCH = 200
 KAPPAS = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)  # of Table 3.1

@@ -15,9 +15,9 @@ from data_gen.volatility import samples
 from reproduction.baselines.har import past_variances
 from reproduction.baselines.transformer import SequentialEncoder
 from reproduction.book.claims import CLAIMS, read_yaml
+from reproduction.book.results import Results, summary
 from reproduction.evaluation import predict
 from reproduction.forecast_scores import SCORE_LABELS
-from reproduction.book.results import Results, summary
 from reproduction.tasks import volatility as task
 from reproduction.volatility_study import CONTROL_LABELS, EDGES, SIDES, VolatilityStudy
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from reproduction.book import claims as c
-from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
-from reproduction.book.results import RESULTS, load
+from reproduction.book import claims_check
 
 CLAIM = {
     "id": "x",
@@ -107,33 +106,39 @@ def test_an_id_stands_once(tmp_path):
 CLAIMS = c.load_claims()
 
 
-@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if "measure" in claim], ids=lambda claim: claim["id"])
-def test_measured_claims_are_recorded_by_their_notebook_and_their_conditions_evaluate(claim):
-    measure = claim["measure"]
-    assert (NOTEBOOKS / f"{measure['notebook']}.ipynb").is_file(), f"no notebook {measure['notebook']}"
-    content = load(RESULTS / f"{measure['notebook']}.json")
-    assert content is not None, f"no committed full run of {measure['notebook']}"
-    names = c.names_of(measure, content["values"])
-    assert names is not None, f"{measure} is not recorded"
-    for condition in ("reproduced_if", "direction_if"):
-        if condition in claim:
-            assert c.evaluate(claim[condition], names) in (True, False)
-    outcome = c.judge(claim, content).verdict
-    if outcome in ("not reproduced", "reproduced in direction"):
-        assert claim.get("explanation"), f"{outcome}, but no explanation is given"
+def test_committed_claims_errata_and_quotations_have_no_fault():
+    faults = claims_check.check()
+    assert not faults, "\n".join(faults)
+
+
+MEASURED = next(claim for claim in CLAIMS if "measure" in claim and "key" in claim["measure"])
 
 
 @pytest.mark.parametrize(
-    "entry", [entry for entry in c.read_yaml(c.ERRATA) if "shown" in entry], ids=lambda entry: entry["id"]
+    "change, fault",
+    [
+        ({"measure": {"notebook": "ch9_none", "key": "k"}}, "no notebook ch9_none"),
+        ({"measure": MEASURED["measure"] | {"key": "nothing"}}, "does not record"),
+        ({"reproduced_if": "middle > 1"}, "no value named 'middle'"),
+        ({"reproduced_if": "n < 0", "direction_if": "n < 0", "explanation": ""}, "no explanation"),
+    ],
 )
-def test_shown_errata_have_their_values(entry):
-    shown = entry["shown"]
-    content = load(RESULTS / f"{shown['notebook']}.json")
-    assert content is not None, f"no committed full run of {shown['notebook']}"
-    for key in shown.get("values", {}).values():
-        assert key in content["values"], f"{key} is not recorded by {shown['notebook']}"
-    if not shown.get("values"):
-        assert entry["id"] in code_of(read_notebook(shown["notebook"])), "neither a value nor a cell names this entry"
+def test_a_fault_of_a_claim_is_found(change, fault):
+    assert not list(claims_check.claim_faults(MEASURED))
+    (found,) = claims_check.claim_faults(MEASURED | change)
+    assert fault in found
+
+
+def test_a_fault_of_an_erratum_is_found():
+    entry = {"id": "no-such-entry", "shown": {"notebook": "ch5_identity"}}
+    assert list(claims_check.erratum_faults(entry)) == ["neither a value nor a cell of ch5_identity names this entry"]
+    entry["shown"]["values"] = {"x": "nothing"}
+    assert list(claims_check.erratum_faults(entry)) == ["ch5_identity does not record 'nothing'"]
+
+
+@pytest.mark.parametrize("quotation", ["measured ch5_identity nothing", "verdict ch5-none ", "published ch5-none "])
+def test_a_fault_of_a_quotation_is_found(quotation):
+    assert len(list(claims_check.quotation_faults(*quotation.split(" "), {}))) == 1
 
 
 def published_side():
@@ -160,10 +165,3 @@ def test_no_published_statement_is_missing_or_changed():
 def test_no_known_erratum_is_missing():
     known = yaml.safe_load(published_side().with_name("errata_candidates.yml").read_text())
     assert {entry["id"] for entry in known} <= {entry["id"] for entry in c.read_yaml(c.ERRATA)}
-
-
-def test_record_speaks_to_its_readers():
-    for path in (c.CLAIMS, c.ERRATA):
-        text = path.read_text()
-        for phrase in ("supplied text", "text copy", "PDF", "knowledge page", "prototype", "candidate"):
-            assert phrase not in text, f"{path.name}: {phrase}"

@@ -1,4 +1,4 @@
-"""Packed images, marks, and what the figures draw where."""
+"""Packed images, marks, and medians over draws."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,35 +25,6 @@ def test_colours_and_marks():
     )
     with pytest.raises(ValueError, match="5 pixels"):
         figures.colour_image(figures.packed(np.zeros(15)))
-
-
-def test_images_have_a_row_a_panel_and_one_more_for_marks():
-    image = figures.packed(np.zeros(12))
-    sample = {
-        "label": 1,
-        "panels": [
-            {"name": "clean", "image": image, "predicted": 1, "marked": []},
-            {"name": "sparse", "image": image, "predicted": 0, "marked": [2]},
-        ],
-    }
-    figure = figures.attacked_images([sample, sample], ["a", "b"], "title")
-    assert len(figure.axes) == 6 and [axes.get_xlabel() for axes in figure.axes[::2]] == ["b", "a", "a"]
-    assert figure.axes[4].get_ylabel() == "sparse,\nmarked" and tuple(figure.axes[2].xaxis.label.get_color()) == RED
-    plt.close(figure)
-    with pytest.raises(ValueError, match="no sample"):
-        figures.attacked_images([], [], "")
-
-
-def test_maps_share_a_scale():
-    values = np.r_[np.ones(4), np.zeros(8)]
-    figure = figures.sensitivity_maps({"one": figures.packed(values), "two": figures.packed(np.ones(12))}, "title")
-    images = [axes.images[0] for axes in figure.axes if axes.images]
-    assert (
-        [image.get_clim() for image in images] == [(0, 1), (0, 1)]
-        and np.allclose(images[0].get_array(), 1 / 3)
-        and np.allclose(images[1].get_array(), 1)
-    )
-    plt.close(figure)
 
 
 def test_curves_are_medians_over_draws():

@@ -7,8 +7,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from reproduction.figures import arithmetic_figure, curves_figure, identity_figure
+from reproduction.attack_figures import attacked_against_sparsity
 from reproduction.plotting import STYLES, spread_curves, style_of
+from reproduction.sparsity_figures import against_share, tradeoff
 
 
 @pytest.fixture
@@ -39,27 +40,49 @@ def test_wrong_length_is_named(axes):
 
 
 def test_no_two_models_of_a_figure_look_alike():
-    from reproduction.figures import ARITHMETIC_PAPER, IDENTITY_CONTROLS, IDENTITY_PAPER
+    from reproduction import figures, series_figures
+    from reproduction.tasks import rolling, spiky
 
-    for names in (ARITHMETIC_PAPER, IDENTITY_CONTROLS, IDENTITY_PAPER):
+    for names in (
+        figures.ARITHMETIC_PAPER,
+        figures.IDENTITY_CONTROLS,
+        figures.IDENTITY_PAPER,
+        series_figures.AVERAGE_PAPER,
+        series_figures.ARGMAX_PAPER,
+        series_figures.ARGMAX_RECURRENT,
+        series_figures.CONTROLS,
+        tuple(spiky.LABELS),
+    ):
         looks = [(str(style["color"]), style["marker"]) for style in map(style_of, names)]
         assert len(set(looks)) == len(names)
     assert len({label for label, *_ in STYLES.values()}) == len(STYLES) > 10
+    shown = {*series_figures.ARGMAX_PAPER, *series_figures.ARGMAX_RECURRENT, *series_figures.CONTROLS}
+    assert set(rolling.argmax_models(0, "quick")) == shown
 
 
-def test_figures_draw_what_they_are_given():
-    curves = {name: [[0.1, 1.0], [0.2, 2.0]] for name in STYLES}
-    figure = identity_figure({"profile": "quick", "seeds": [0, 1], "values": {"shifts": [0, 10]}, "curves": curves})
-    assert [len(axes.lines) for axes in figure.axes] == [5, 7]  # the models and the line of the training range
-    assert np.allclose(figure.axes[0].lines[0].get_xdata(), [5, 15])
-    plt.close(figure)
-    curves = {f"{op}/{name}": rows for op in ("addition", "subtraction") for name, rows in curves.items()}
-    curves |= {f"addition/{name}/loss": [[3.0, 2.0, 1.0], [3.0]] for name in ("implicit", "nalu")}
-    content = {"profile": "full", "seeds": [0, 1], "values": {"t": [2, 10]}, "curves": curves}
-    for group, count in (("paper", 5), ("controls", 6)):
-        figure = arithmetic_figure(content, group)
-        assert [len(axes.lines) for axes in figure.axes] == [count, count]
-        plt.close(figure)
-    figure = curves_figure(content, ["addition/{}/loss"], ["addition"], ylabel="loss")
-    assert figure.axes[0].lines[0].get_ydata().tolist() == [3.0, 2.0, 1.0]
-    plt.close(figure)
+def test_tradeoff_draws_medians_in_the_order_of_sparsity(axes):
+    seeds = [{"sparsity": [90, 50], "drop": [d, 1.0]} for d in (10.0, 30.0, 14.0)]
+    tradeoff(axes, {"sim": seeds, "lasso": [{"sparsity": [], "drop": []}]}, limit=40)
+    line = axes.containers[0].lines[0]
+    assert line.get_xdata().tolist() == [50, 90] and line.get_ydata().tolist() == [1, 14]
+    (bars,) = axes.containers[0].lines[2]
+    low, high = np.array(bars.get_segments()[1])[:, 1]
+    assert (low, high) == (10, 30) and len(axes.containers) == 1, "an empty curve is not drawn"
+
+
+def test_a_seed_with_fewer_points_shortens_the_curve(axes):
+    tradeoff(axes, {"magnitude": [{"sparsity": [80, 60], "drop": [5, 1]}, {"sparsity": [82], "drop": [7]}]})
+    assert axes.containers[0].lines[0].get_xdata().tolist() == [81]
+
+
+def test_against_share_shows_median_and_range(axes):
+    against_share(axes, [0.1, 1.0], {"0.5": [[10, 20], [30, 40], [12, 30]]}, ylabel="accuracy (%)")
+    assert axes.lines[0].get_xdata().tolist() == [10, 100] and axes.lines[0].get_ydata().tolist() == [12, 30]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == 10 and band[:, 1].max() == 40
+
+
+def test_models_no_sparser_than_the_network_are_levels_under_attack(axes):
+    curves = {"teacher": [{"sparsity": [0], "a": [77]}], "l2": [{"sparsity": [-95, -90], "a": [71, 73]}]}
+    attacked_against_sparsity(axes, curves, "a")
+    assert [line.get_ydata()[0] for line in axes.lines] == [77, 73] and not axes.containers

@@ -140,7 +140,7 @@ class Graph:
         if name not in self._files:
             head, *rest = name.split(".")
             found = None
-            if head in self.folders:
+            if head in self.folders and all(part.isidentifier() for part in rest):
                 base = self.root.joinpath(self.folders[head], *rest)
                 found = next((p for p in (base / "__init__.py", base.with_suffix(".py")) if p.is_file()), None)
             self._files[name] = found

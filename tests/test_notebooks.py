@@ -2,6 +2,8 @@
 
 import ast
 import json
+import math
+import os
 import re
 import subprocess
 import sys
@@ -9,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.execute import NOTEBOOKS, cell_text, code_of, parameters_of, published, read_notebook
-from reproduction.results import numbers
+from reproduction.book.results import EXECUTED, load, numbers
+from reproduction.book.run import NOTEBOOKS, cell_text, code_of, parameters_of, published, read_notebook
 
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
@@ -81,9 +83,7 @@ def papermill(name, out, *parameters):
     command = [sys.executable, "-m", "papermill", str(NOTEBOOKS / f"{name}.ipynb"), str(out), "--no-progress-bar"]
     for key, value in parameters:
         command += ["-p", key, value]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**__import__("os").environ, "OMP_NUM_THREADS": "1"}
-    )
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def test_misspelt_parameter_is_an_error(tmp_path):
@@ -92,25 +92,34 @@ def test_misspelt_parameter_is_an_error(tmp_path):
     assert "unknown parameter 'seedz'; did you mean 'seeds'" in done.stderr
 
 
-# One small rerun a notebook, with several parameters changed, and what must hold of its numbers.
+# What must hold of the numbers of every run, whatever its seeds, profile and data: of the executed copies of the book,
+# and of reruns with other parameters.
+def every(values, key):
+    """The distinct numbers that a run recorded over its seeds."""
+    return set(numbers(values[key]))
+
+
 def check_identity(values, curves):
-    assert numbers(values["shifts"]) == [5, 50]
     # Bias-free ReLU models are positively homogeneous: the ratio of test losses is the square of the ratio of
     # half-widths, up to the sampling of two test sets of 500 with heavy tails; the MLP with biases is far outside.
+    first = numbers(values["shifts"])[0] == 0  # of the training range itself, which some fit too well for a ratio
     for model in ("implicit", "mlp_bias_free", "linear"):
-        near, far = numbers(curves[model][0])
-        assert far / near == pytest.approx((55 / 10) ** 2, rel=0.36), model
-    assert numbers(curves["mlp"][0])[1] > 50 * numbers(curves["implicit"][0])[1]
-    assert numbers(values["parameters_implicit"]) == [196] and numbers(values["parameters_mlp"]) == [220]
+        assert numbers(values[f"growth_{model}_40"]) == pytest.approx(
+            [81] * len(values[f"growth_{model}_40"]), rel=1e-3
+        )
+        shifts, losses = numbers(values["shifts"])[first:], numbers(curves[model][0])[first:]
+        assert losses[-1] / losses[0] == pytest.approx(((shifts[-1] + 5) / (shifts[0] + 5)) ** 2, rel=0.36), model
+    assert numbers(curves["mlp"][0])[-1] > 50 * numbers(curves["implicit"][0])[-1]
+    assert every(values, "parameters_implicit") == {196} and every(values, "parameters_mlp") == {220}
 
 
 def check_arithmetic(values, curves):
-    assert numbers(values["t"]) == [4.0, 40.0]
+    near_t, *_, far_t = numbers(values["t"])
     for operation in ("addition", "subtraction"):
         for model in ("implicit", "linear", "mlp_bias_free"):
-            near, far = numbers(curves[f"{operation}/{model}"][0])
+            near, *_, far = numbers(curves[f"{operation}/{model}"][0])
             # 300 samples: a mean square scatters by about sqrt(2/300), a ratio of two by .12; three deviations.
-            assert far / near == pytest.approx(100, rel=0.36), (operation, model)
+            assert far / near == pytest.approx((far_t / near_t) ** 2, rel=0.36), (operation, model)
         # No model can be below the mean of Var[y | u], which least squares nearly reaches.
         floor, reached = (numbers(values[f"{operation}_per_sample_{key}"])[0] for key in ("floor", "reached"))
         assert 0.9 * floor < reached < 1.3 * floor
@@ -126,15 +135,10 @@ def check_arithmetic(values, curves):
 
 
 def check_fashion(values, curves):
-    # scikit-learn's digits are not what the claims speak of: the run must publish nothing for them.
-    assert values == {} and curves == {}
+    assert min(numbers(values["accuracy_implicit"])) > 0.8 and values["all_converged"] is True
 
 
 def check_bisection(values, curves):
-    # the names of the radii are in the keys; topics or 20 Newsgroups
-    if not values:  # a stand-in corpus publishes nothing
-        return
-    assert numbers(values["kappas"]) == [0.1, 0.5] and values["eps"] == 0.02
     # solved LASSO problems have one solution: cold and warm share every outer iterate, and the bracket decides the
     # solves
     assert values["solved_accuracy_difference"] < 0.5 and values["saves_no_solve"] is True
@@ -152,11 +156,9 @@ def check_bisection(values, curves):
 
 
 def check_elimination(values, curves):
-    if not values:  # the digits publish nothing
-        return
-    assert values["kappa"] == 0.2 and values["features"] == 896
+    assert values["features"] == 896
     for scale in ("theorem", "wide"):
-        assert numbers(values[f"wrong_{scale}"]) == [0] and numbers(values[f"second_pass_{scale}"]) == [0]
+        assert every(values, f"wrong_{scale}") == every(values, f"second_pass_{scale}") == {0}
         assert max(numbers(values[f"value_change_{scale}"])) < 1e-6
         # a half of the columns that is certified leaves the fit, and with it the accuracy, as it was
         if numbers(values[f"certified_columns_{scale}"])[0] > 50:
@@ -171,21 +173,13 @@ def check_elimination(values, curves):
     assert values["rule_wrong_1e-08"] >= values["rule_wrong_0.0001"]
     assert numbers(values["refit_time_theorem_95"])[0] < 1
     # earthquakes: the printed counts, a constant that is no better than the best one, and a record of every removal
-    assert values["quake_kappa"] == 0.9 and values["quake_sources_stated"] == 4 * 695 and values["quake_wrong"] == 0
+    assert values["quake_sources_stated"] % 695 == 0 and values["quake_wrong"] == 0
     assert values["quake_features_of_the_stated_net"] == 718 and values["quake_features_of_one_ten_times_wider"] == 4750
     assert numbers(values["quake_constant"])[0] >= numbers(values["quake_variance"])[0]
-    assert {"quake_rise_mse_random_40", "quake_lost_correlation_80"} <= set(values) and "quake/magnitude" in curves
-
-
-def check_newsgroups(values, curves):
-    # Synthetic topics are not what the claims speak of: the run must publish nothing for them.
-    assert values == {} and curves == {}
+    assert "quake/magnitude" in curves
 
 
 def check_perspective(values, curves):
-    if not values:  # synthetic topics stand in for absent posts: nothing may be published for them
-        assert curves == {}
-        return
     # (5) as printed is ridge and has no zeros; with the cost of t, knee 1 is the l1 norm inside the ball; the library
     # agrees with the conic solver
     assert (
@@ -198,25 +192,22 @@ def check_perspective(values, curves):
     )
     assert values["same_support_theorem_perspective"] is True and values["same_support_uniform_perspective"] is True
     assert values["same_support_theorem_perspective_0.1"] is False
-    assert values["sparsity_falls_with_samples_l1_w0p01"] is True and values["failed_theorem_perspective"] == 0
+    assert values["failed_theorem_perspective"] == 0
     # ridge has as many weights as there are entries but for the zeros that the ball puts into A
     assert numbers(values["max_sparsity_uniform_l2"])[0] < 0 < numbers(values["max_sparsity_uniform_l1"])[0]
-    assert set(curves) >= {"tradeoff/uniform/l1", "tradeoff/theorem/perspective_0.1", "shares/sparsity/l1/0.01"}
+    assert "tradeoff/uniform/l1" in curves
 
 
 def check_sim_fashion(values, curves):
-    if not values:  # the digits publish nothing
-        return
-    assert numbers(values["scale_weights"]) == [0.8, 4.0] and numbers(values["trivial_samples"]) == [300]
     # fewer samples than pixels: inputs explain the states; exact rows run as the network; the division is harmless
     # without biases only
-    assert numbers(values["trivial_rank"]) == [300] and numbers(values["trivial_residual"])[0] < 1e-6
+    assert values["trivial_rank"] == values["trivial_samples"] and numbers(values["trivial_residual"])[0] < 1e-6
     assert (
         numbers(values["exact_output"])[0] < 1e-6
-        and numbers(values["exact_agree"]) == [100]
+        and every(values, "exact_agree") == {100}
         and values["joint_difference"] < 1e-6
     )
-    assert numbers(values["scaling_agree_bias_free"]) == [100] and numbers(values["scaling_agree"])[0] < 90
+    assert every(values, "scaling_agree_bias_free") == {100} and numbers(values["scaling_agree"])[0] < 90
     assert values["count_rank"] == values["count_equations"] == 42 and values["count_printed"] == 54
     assert (
         values["failed_rows"] == 0 and values["row_norm_max"] <= 0.99 + 1e-6 and values["t2_sparser_with_fewer"] is True
@@ -228,20 +219,15 @@ def check_sim_fashion(values, curves):
     assert abs(numbers(values["teacher_random"])[0] - numbers(values["teacher_clean"])[0]) < 2
     assert numbers(values["teacher_at_0.008"])[0] < numbers(values["teacher_clean"])[0]
     for scale in ("theorem", "std", "uniform"):
-        assert numbers(values[f"scale_{scale}_strict_upper_weak_own"]) == [0]
+        assert every(values, f"scale_{scale}_strict_upper_weak_own") == {0}
     assert set(curves) >= {"attack/l1", "attack/magnitude", "attack/lasso", "scale/uniform"}
 
 
 def check_scaling(values, curves):
-    if not values:  # the digits publish nothing
-        return
-    assert numbers(values["row_counts"]) == [8, 20] and values["workers"] == 1
     assert all(values[f"equal_{backend}"] is True for backend in ("serial", "threads", "processes"))
-    assert (
-        set(curves) == {"rows/serial", "rows/threads", "rows/processes"} and len(numbers(curves["rows/serial"][0])) == 2
-    )
-    # two chunks of samples against one copy of the Gram data; the printed count is short by a pointer and a bit
-    assert values["bytes_every_chunk"] == 2 * values["bytes_samples"] and values["bytes_shared"] > 8 * 897**2
+    assert set(curves) >= {"rows/serial", "rows/threads", "rows/processes"}
+    # chunks of samples against one copy of the Gram data; the printed count is short by a pointer and a bit
+    assert values["bytes_every_chunk"] % values["bytes_samples"] == 0 and values["bytes_shared"] > 8 * 897**2
     assert (
         numbers(values["bits_needed"])[0] > numbers(values["bits_printed"])[0] and values["printed_pointer_bits"] == 0
     )
@@ -249,8 +235,6 @@ def check_scaling(values, curves):
 
 
 def check_sensitivity(values, curves):
-    if not values:  # the digits publish nothing
-        return
     # q x p whatever the state; 784 + 300 + 10 is the printed number
     for name in ("mnist", "fashion_mnist"):
         if f"size_{name}" not in values:  # MNIST may be out of reach
@@ -269,12 +253,12 @@ def check_sensitivity(values, curves):
             < 1
         )
         assert (
-            numbers(values[f"{name}_steps"]) == [2]
-            and numbers(values[f"{name}_image_matrix"]) == [0]
-            and numbers(values[f"{name}_image_inside"]) == [1]
+            every(values, f"{name}_steps") == {2}
+            and every(values, f"{name}_image_matrix") == {0}
+            and every(values, f"{name}_image_inside") == {1}
         )
         assert numbers(values[f"{name}_pixels_between"])[0] > 0.8  # rows look alike
-        assert len(curves[f"gain/{name}"]["gain"]) == 10
+        assert len(curves[f"gain/{name}"]["gain"]) % 10 == 0
     assert values["states"] == 300 and values["violations"] == 0 and values["blocks_violations"] == 0
     assert (
         numbers(values["implicit_iteration_error"])[0] < 1e-8
@@ -292,17 +276,14 @@ def check_networks(values, curves):
     # every construction to rounding, in the sizes that were asked for
     for key in ("cascade_matrices", "dense_matrices", "residual_matrices", "bias_error", "architecture_largest"):
         assert max(numbers(values[key])) < 1e-10
-    assert values["structure_states"] == 7 * 16 * 12**2 + 6 * 32 * 6**2 + 6 * 64 * 3**2 and "real_states" not in values
-    assert curves["structure"]["sizes"][-1] == 16 * 12**2 and len(curves["structure"]["row"]) == len(
-        curves["structure"]["share"]
-    )
-    assert max(numbers(values["product_ratio"])) <= 1 and numbers(values["tanh_outputs_changed"]) == [1.0]
+    size = math.isqrt(int(curves["structure"]["sizes"][-1]) // 16)
+    assert values["structure_states"] == 7 * 16 * size**2 + 6 * 32 * (size // 2) ** 2 + 6 * 64 * (size // 4) ** 2
+    assert len(curves["structure"]["row"]) == len(curves["structure"]["share"])
+    assert max(numbers(values["product_ratio"])) <= 1 and every(values, "tanh_outputs_changed") == {1.0}
 
 
 def check_robust_training(values, curves):
-    if not values:  # the digits publish nothing
-        return
-    assert numbers(values["epsilons"]) == [0.008, 0.02] and values["convex_penalty_weight"] == 0.003
+    radii = [f"{eps:g}" for eps in numbers(values["epsilons"])]
     assert (
         values["penalty_violations"]
         == values["penalty_order"]
@@ -316,14 +297,14 @@ def check_robust_training(values, curves):
         and values["loss_box_increase"] > 1
     )
     for name in ("plain", "weight_decay", "convex_penalty", "sensitivity", "adversarial", "interval"):
-        for eps in ("0.008", "0.02"):  # certificates from loose to tight, below what the attack leaves
+        for eps in radii:  # certificates from loose to tight, below what the attack leaves
             box, interval, dual, attacked = (
                 numbers(values[f"{name}_{key}_{eps}"])[0] for key in ("box", "interval", "certified", "attacked")
             )
             assert box <= interval <= dual <= attacked <= numbers(values[f"{name}_clean"])[0], (name, eps)
         assert f"radius/{name}" in curves and f"weights/{name}" in curves
     assert (
-        numbers(values["plain_box_0.02"]) == [0] and numbers(values["sensitivity_box_0.02"])[0] > 20
+        every(values, f"plain_box_{radii[-1]}") == {0} and numbers(values[f"sensitivity_box_{radii[0]}"])[0] > 20
     )  # a small norm of S is what the box needs
     assert numbers(values["sensitivity_sensitivity"])[0] < 0.1 * numbers(values["plain_sensitivity"])[0]
     assert (
@@ -333,10 +314,10 @@ def check_robust_training(values, curves):
 
 
 def check_bounds(values, curves):
-    if not values:  # the digits publish nothing
-        return
     for name in ("implicit", "explicit"):
-        for k in range(2):  # certificates from loose to tight, below what the attack leaves
+        for k in range(
+            len(numbers(curves[f"certified/{name}/box"][0]))
+        ):  # certificates from loose to tight, below what the attack leaves
             rates = [
                 numbers(curves[f"certified/{name}/{method}"][0])[k]
                 for method in ("norm", "box", "interval", "dual_once", "dual", "attack")
@@ -353,13 +334,6 @@ def check_bounds(values, curves):
 
 
 def check_attacks(values, curves):
-    if not values:  # the digits publish nothing
-        return
-    assert (
-        numbers(values["shares"]) == [1.0, 10.0]
-        and numbers(values["eps"]) == [0.032]
-        and numbers(values["counts"]) == [15]
-    )
     for protocol in ("replace", "small", "sign"):  # any ranking beats pixels at random
         for column in ("sensitivity", "gradient"):
             assert (
@@ -374,30 +348,23 @@ def check_attacks(values, curves):
     }
     assert transfer["own"] > transfer["untrained"] and transfer["surrogate"] > transfer["untrained"]
     assert numbers(values["fashion_mnist_transfer_own_10"]) == numbers(values["fashion_mnist_replace_sensitivity_10"])
-    assert numbers(values["fashion_mnist_first_row_pixels"]) == [7.84] and "distance_replace_sensitivity" not in values
     for label in ("fashion_mnist", "implicit"):
         assert (
             numbers(values[f"{label}_discrepancy_gap"])[0] < 1e-9
             and numbers(values[f"{label}_discrepancy_tied_gap"])[0] < 1e-9
         )
-        assert numbers(values[f"{label}_discrepancy_violation"])[0] <= 1e-9 and numbers(
-            values[f"{label}_discrepancy_tied"]
-        ) == [100]
-        assert numbers(values[f"{label}_dense_lp_margin_0.032"])[0] >= numbers(values[f"{label}_dense_random_0.032"])[0]
-        assert (
-            numbers(values[f"{label}_sparse_lp_margin_15"])[0] >= numbers(values[f"{label}_sparse_sensitivity_15"])[0]
-        )
-    assert (
-        values["figure_4_5_samples"] > 0
-        and values["figure_4_7_samples"] == 0
-        and set(curves) >= {"table/fashion_mnist", "examples/figure_4_5/fashion_mnist"}
-    )
+        assert numbers(values[f"{label}_discrepancy_violation"])[0] <= 1e-9
+        assert every(values, f"{label}_discrepancy_tied") == {100}
+        for eps in numbers(values["eps"]):
+            stronger, weaker = (values[f"{label}_dense_{attack}_{eps:g}"] for attack in ("lp_margin", "random"))
+            assert numbers(stronger)[0] >= numbers(weaker)[0]
+        for count in numbers(values["counts"]):
+            stronger, weaker = (values[f"{label}_sparse_{attack}_{count:g}"] for attack in ("lp_margin", "sensitivity"))
+            assert numbers(stronger)[0] >= numbers(weaker)[0]
+    assert values["figure_4_5_samples"] > 0 and "table/fashion_mnist" in curves
 
 
 def check_resnet20_cifar(values, curves):
-    if not values:  # without the trained weights and CIFAR-10 a stand-in publishes nothing
-        return
-    assert numbers(values["shares"]) == [1.0, 10.0] and numbers(values["eps"]) == [0.004] and values["images"] == 80
     assert (
         values["size_states"] == 188_416
         and values["size_entries"] == 37_036_736
@@ -421,7 +388,6 @@ def check_resnet20_cifar(values, curves):
         for name in ("sensitivity", "gradient", "random", "disc", "patch")
     }
     assert rates["random"] > rates["sensitivity"] > rates["patch"] and abs(rates["disc"] - rates["sensitivity"]) < 25
-    assert values["pixels_reached_random_10"][0] > values["pixels_reached_sensitivity_10"][0]
     assert (
         numbers(values["dense_pgd_0.004"])[0] > numbers(values["dense_random_0.004"])[0]
         and values["figure_4_6_samples"] >= 0
@@ -430,9 +396,7 @@ def check_resnet20_cifar(values, curves):
 
 
 def check_tutorial_sparsify(values, curves):
-    if not values:  # the digits publish nothing
-        return
-    assert values["parameters"] == 7642 and values["m"] == 300 and values["largest_gap"] < 1e-8
+    assert values["parameters"] == 7642 and values["largest_gap"] < 1e-8
     # fewer multiplications, more numbers unless kernels are shared; the untouched network is sparse in the papers'
     # count already
     assert (
@@ -453,9 +417,9 @@ def check_tutorial_sparsify(values, curves):
 
 
 def check_wellposedness(values, curves):
-    assert values["triangular_criterion_errors"] == values["block_upper"] == values["composition_cascade"] == [0]
-    assert values["share_states"] == 3 and len(curves["shares"]["PF"]) == len(values["share_scales"])
-    assert values["triangular_posed"][0] <= 20  # the number of random models given
+    for key in ("triangular_criterion_errors", "block_upper", "composition_cascade"):
+        assert every(values, key) == {0}
+    assert len(curves["shares"]["PF"]) == len(values["share_scales"])
     assert values["jump_solutions_whole"] == [1] and values["jump_solutions_x_2"] == [2]
 
 
@@ -484,7 +448,7 @@ def check_depth(values, curves):
     for name in ("addition", "subtraction", "argmax"):
         # scaling by a power of two is exact: to the last iteration; the growth is the law's; none under a relative
         # tolerance
-        assert numbers(values[f"{name}_scaling_difference"]) == [0]
+        assert every(values, f"{name}_scaling_difference") == {0}
         assert numbers(values[f"{name}_slope"])[0] == pytest.approx(numbers(values[f"{name}_predicted"])[0], rel=0.15)
         assert numbers(values[f"{name}_slope"])[0] < numbers(values[f"{name}_bound"])[0]
         assert numbers(values[f"{name}_growth"])[0] > 1.2 and numbers(values[f"{name}_growth_relative"])[
@@ -504,11 +468,10 @@ def check_depth(values, curves):
         numbers(values["gradient_error_jfb_trained"])[0] > numbers(values["gradient_error_phantom_trained"])[0] > 1e-3
     )
     assert (
-        numbers(values["bytes_implicit"]) == [80]
+        every(values, "bytes_implicit") == {80}
         and values["bytes_explicit_4"] == 320
         and numbers(values["memory_unrolled_over_implicit"])[0] > 4
     )
-    assert len(numbers(curves["time/picard/seconds"][0])) == 2
 
 
 def check_architectures(values, curves):
@@ -522,16 +485,13 @@ def check_architectures(values, curves):
     assert values["tasks_that_follow_the_definition"] == 0 and values["mean_moved_rolling_average"] == pytest.approx(
         50, abs=1
     )
-    assert values["parameters_of_quoted_size"] == pytest.approx(2e22 / 1.8e12) and numbers(
-        values["transformer_dropout"]
-    ) == [0.1]
     assert values["own_figures_against"] == 4 and values["points_against_baselines"] >= 53
 
 
 def check_volatility(values, curves):
     assert values["look_back"] == 60 and values["train_last"] == "2020-12-31" and values["test_first"] == "2021-01-04"
     # zero scores one on both sides, the mean of training is right in training and far too low after the jump
-    assert numbers(values["mape_control_zero_train"]) == numbers(values["mape_of_zero"]) == [1.0]
+    assert every(values, "mape_control_zero_train") == every(values, "mape_of_zero") == {1.0}
     assert (
         numbers(values["mean_ratio_control_mean_train"])[0] == pytest.approx(1)
         and numbers(values["mean_ratio_control_mean_2021"])[0] < 0.15
@@ -546,31 +506,28 @@ def check_volatility(values, curves):
     )
     assert numbers(values["log_r2_difference_mlp_bias_free_2021"])[0] > 0.3
     assert values["transformer_spread_as_trained"] < 1e-12 < values["transformer_spread_norm_first"]
-    assert values["published_below_zero_forecast"] == 0 and "mape_raw_mlp_train" not in values
+    assert values["published_below_zero_forecast"] == 0
     assert values["parameters_implicit"] == 6102 and values["parameters_implicit_rnn"] == 6047
-    assert set(curves) >= {"actual/7", "follow/difference/implicit", "calibration/price/linear/2021"}
+    assert set(curves) >= {"follow/difference/implicit", "calibration/price/linear/2021"}
 
 
 def check_rolling_average(values, curves):
-    assert (
-        numbers(values["shifts"]) == [0.0, 40.0]
-        and values["parameters_implicit"] == 1764
-        and values["parameters_lstm"] == 1531
-    )
+    assert values["parameters_implicit"] == 1764 and values["parameters_lstm"] == 1531
     # bounded outputs lose nearly the whole shift, squared; the skip and the linear map follow it
-    assert numbers(curves["lstm"][0])[1] > 500 and numbers(curves["transformer_report"][0])[1] > 500
-    assert numbers(curves["implicit"][0])[1] < 10 and numbers(curves["linear"][0])[1] < 0.01
+    far = numbers(values["shifts"])[-1]
+    lost = (far - 10) ** 2 / 2
+    assert numbers(curves["lstm"][0])[-1] > lost and numbers(curves["transformer_report"][0])[-1] > lost
+    assert numbers(curves["implicit"][0])[-1] < far**2 / 100 and numbers(curves["linear"][0])[-1] < 0.01
     assert (
         values["count_LSTM_counted"] == 41_301
         and values["count_LSTM_explained"] == 42_210
         and values["count_implicit_counted"] == 44_100
     )
     assert abs(values["test_mean_shift_100"] - 103) < 0.1
-    assert abs(numbers(curves["mean_prediction/linear"][0])[1] - 43) < 0.5
+    assert abs(numbers(curves["mean_prediction/linear"][0])[-1] - 3 - far) < 0.5
 
 
 def check_rolling_argmax(values, curves):
-    assert numbers(values["scales"]) == [1.0, 1000.0] and values["long_length"] == 12
     # homogeneous of degree one: no label changes with the scale; sigmoid gates, layer normalisation and biases change
     # most or some
     for name in (
@@ -582,10 +539,10 @@ def check_rolling_argmax(values, curves):
         "mlp_bias_free",
         "neural_ode_bias_free",
     ):
-        assert numbers(values[f"changed_{name}_x100000"]) == [0], name
+        assert every(values, f"changed_{name}_x100000") == {0}, name
     assert numbers(values["changed_lstm_x100000"])[0] > 0.3 and numbers(values["changed_mlp_x100000"])[0] > 0
     assert abs(numbers(values["copy_accuracy"])[0] - 0.9) < 0.03 and numbers(values["recursion_difference"])[0] < 1e-4
-    assert numbers(curves["linear"][0])[1] > 0.5 and numbers(curves["lstm"][0])[1] < 0.3
+    assert numbers(curves["linear"][0])[-1] > 0.5 and numbers(curves["lstm"][0])[-1] < 0.3
     assert [values[f"count_{name}"] for name in ("LSTM", "implicit", "implicitRNN", "decoder")] == [
         1872,
         1849,
@@ -596,7 +553,7 @@ def check_rolling_argmax(values, curves):
 
 def check_spiky(values, curves):
     # the parts of the floor, the controls' order, and the map between the units
-    assert values["brief_epochs"] == 2 and len(curves["forecast/series"]) == 150 == len(curves["forecast/brief/lstm"])
+    assert len(curves["forecast/series"]) == len(curves["forecast/brief/lstm"])
     floor, autoregression, persistence, constant = (
         numbers(values[f"sd .5/{name}"])[0] for name in ("floor", "autoregression", "persistence", "constant")
     )
@@ -640,11 +597,7 @@ def check_earthquake(values, curves):
         values["published_mlp_minus_implicit"] < 0 < values["published_improvement"]
         and values["depth_409_least_mse"] > 20 * 0.0159
     )
-    assert (
-        values["size_papers_train"] == 2000
-        and values["sources_outside_printed_bands"] == 0
-        and "mse_wide_linear_9" not in values
-    )
+    assert values["sources_outside_printed_bands"] == 0
     # a turn of the globe leaves relative longitudes alone; the jump at Greenwich is in the pair k = 9 and hardly
     # elsewhere
     assert (
@@ -654,18 +607,11 @@ def check_earthquake(values, curves):
     near, far = numbers(values["mse_anchor_linear_0"])[0], numbers(values["mse_anchor_linear_9"])[0]
     assert far == pytest.approx(near, rel=0.25) and numbers(values["mse_papers_linear_9"])[0] > 1.5 * far
     # Geiger's method is exact without noise on most events, and some kilometres off with it
-    assert (
-        numbers(values["located_km_median_geiger_0_0"])[0]
-        < 0.5
-        < 2
-        < numbers(values["located_km_median_geiger_0.4_0"])[0]
-    )
+    assert numbers(values["located_km_median_geiger_0_0"])[0] < 0.5
     assert set(curves) >= {"mse/papers/implicit", "depth_km/papers/eikonet", "mse/anchor/linear"}
 
 
 def check_resnet(values, curves):
-    if not values:  # the stand-in publishes nothing
-        return
     assert (
         numbers(values["network_accuracy"]) == pytest.approx([91.05])
         and values["classes"] == 10
@@ -673,7 +619,7 @@ def check_resnet(values, curves):
     )
     # larger balls hold more entries, and the sweep of row entries is within a point of the thesis' column at its
     # smallest radii
-    assert values["sparsity_falls"] is True and "std_l1_rows_k0p99" not in values
+    assert values["sparsity_falls"] is True
     assert (
         numbers(values["std_l1_rows_k0p01"])[0] == pytest.approx(98.4, abs=0.3)
         and numbers(values["std_l1_kernels_k0p1"])[0] < numbers(values["std_l1_rows_k0p1"])[0]
@@ -690,135 +636,79 @@ def check_resnet(values, curves):
         "frontier",
         "matching",
     }
-    assert (
-        len(curves["penalty/l1"][0]["kernels"]) == 1
-        and curves["penalty/perspective_small"][0]["kernels"] != curves["penalty/perspective"][0]["kernels"]
-    )
-    assert numbers(values["solves_k0p5"]) == numbers(values["warm_solves_k0p5"]) and numbers(values["limit_k0p5"]) == [
-        5
-    ]
+    assert curves["penalty/perspective_small"][0]["kernels"] != curves["penalty/perspective"][0]["kernels"]
+    assert numbers(values["solves_k0p5"]) == numbers(values["warm_solves_k0p5"])
     assert numbers(values["match_student_own_median"])[0] > numbers(values["match_l1_own_median"])[0]
-    assert curves["data"]["images"]["kernels"] == [20, 30, 40] and numbers(values["table32_difference"])[0] < 1e-9
+    assert numbers(values["table32_difference"])[0] < 1e-9
 
 
-SMOKE = {
-    "ch5_identity": ([("seeds", "[7]"), ("shifts", "[5, 50]"), ("epochs_scale", "0.5")], check_identity),
-    "ch5_arithmetic": ([("seeds", "[7]"), ("factors", "[4.0, 40.0]"), ("epochs_scale", "0.3")], check_arithmetic),
-    "implicit_fashion": ([("seeds", "[7]"), ("dataset", "digits")], check_fashion),
-    "ch3_sim_fashion": ([("seeds", "[7]"), ("weights", "[0.8, 2.0, 4.0]"), ("samples", "300")], check_sim_fashion),
-    # Ray's start alone takes ten seconds or more; tests/test_backends.py compares its weights with the serial ones.
-    "ch3_scaling": (
-        [("seeds", "[7]"), ("rows", "[8, 20]"), ("workers", "1"), ("backends", '["serial", "threads", "processes"]')],
-        check_scaling,
-    ),
-    "ch3_resnet20_cifar": (
-        [
-            ("seeds", "[7]"),
-            ("m", "90"),
-            ("kernel_m", "30"),
-            ("kappas", "[0.01, 0.1]"),
-            ("shares", "[0.3]"),
-            ("weights", "[0.05]"),
-            ("knee", "0.05"),
-        ],
-        check_resnet,
-    ),
-    "ch3_newsgroups": (
-        [("seeds", "[7]"), ("kappas", "[0.01, 0.5]"), ("shares", "[0.2, 1.0]"), ("corpus", "topics")],
-        check_newsgroups,
-    ),
-    "ch3_perspective": (
-        [("seeds", "[7]"), ("weights", "[0.01, 0.1]"), ("knees", "[0.1]"), ("shares", "[0.15, 1.0]")],
-        check_perspective,
-    ),
-    "ch3_bisection": ([("seeds", "[7]"), ("kappas", "[0.1, 0.5]"), ("n_rows", "4"), ("eps", "0.02")], check_bisection),
-    "ch3_elimination": (
-        [
-            ("seeds", "[7]"),
-            ("shares", "[0.0, 0.5, 0.95]"),
-            ("samples", "600"),
-            ("factor", "3.0"),
-            ("kappa", "0.2"),
-            ("thresholds", "[1e-8, 1e-4]"),
-            ("quake_kappa", "0.9"),
-            ("quake_shares", "[0.0, 0.4, 0.8]"),
-            ("epicentres", "4"),
-        ],
-        check_elimination,
-    ),
-    "ch4_sensitivity": (
-        [("seeds", "[7]"), ("datasets", '["mnist", "fashion_mnist"]'), ("eps", "0.03")],
-        check_sensitivity,
-    ),
-    "ch4_robust_training": (
-        [("seeds", "[7]"), ("weights", "[0.003]"), ("epsilons", "[0.008, 0.02]"), ("train_eps", "0.022")],
-        check_robust_training,
-    ),
-    "ch4_bounds": ([("seeds", "[7]"), ("epsilons", "[0.006, 0.012]"), ("dataset", "digits")], check_bounds),
-    "ch4_attacks": (
-        [
-            ("seeds", "[7]"),
-            ("datasets", '["fashion_mnist"]'),
-            ("shares", "[1.0, 10.0]"),
-            ("eps", "[0.032]"),
-            ("counts", "[15]"),
-        ],
-        check_attacks,
-    ),
-    "ch4_resnet20_cifar": (
-        [("seeds", "[7]"), ("shares", "[1.0, 10.0]"), ("eps", "[0.004]"), ("n_test", "80")],
-        check_resnet20_cifar,
-    ),
-    "tutorial_sparsify": ([("seeds", "[7]"), ("budget", "kappa(1.0)"), ("m", "300")], check_tutorial_sparsify),
-    "ch2_wellposedness": ([("seeds", "[7]"), ("count", "20"), ("n", "3")], check_wellposedness),
-    "ch2_networks": ([("seeds", "[7]"), ("count", "5"), ("image_size", "12")], check_networks),
-    "ch5_feedback": ([("seeds", "[7]"), ("epochs_scale", "0.4"), ("far", "10.0")], check_feedback),
-    "ch5_depth": ([("seeds", "[7]"), ("epochs_scale", "0.3"), ("cap", "150"), ("kappas", "[0.4, 0.9]")], check_depth),
-    "ch5_architectures": ([("seeds", "[7]"), ("samples", "400"), ("flops", "2e22")], check_architectures),
-    "ch5_volatility": (
-        [("seeds", "[7]"), ("forms", '["price", "difference"]'), ("n_train", "1200"), ("epochs_scale", "0.7")],
-        check_volatility,
-    ),
-    "ch5_earthquake": (
-        [
-            ("seeds", "[7]"),
-            ("settings", '["papers", "anchor"]'),
-            ("n_train", "2000"),
-            ("epochs_scale", "0.5"),
-            ("events", "30"),
-            ("noises", "[0.0, 0.4]"),
-        ],
-        check_earthquake,
-    ),
-    "ch5_rolling_average": (
-        [("seeds", "[7]"), ("shifts", "[0.0, 40.0]"), ("epochs_scale", "0.4")],
-        check_rolling_average,
-    ),
-    "ch5_rolling_argmax": (
-        [("seeds", "[7]"), ("scales", "[1.0, 1000.0]"), ("epochs_scale", "0.4"), ("long_length", "12")],
-        check_rolling_argmax,
-    ),
-    "ch5_spiky": (
-        [
-            ("seeds", "[7]"),
-            ("variants", '["no noise"]'),
-            ("epochs_scale", "0.4"),
-            ("brief_epochs", "2"),
-            ("drawn", "150"),
-        ],
-        check_spiky,
-    ),
+CHECKS = {
+    "ch2_networks": check_networks,
+    "ch2_wellposedness": check_wellposedness,
+    "ch3_bisection": check_bisection,
+    "ch3_elimination": check_elimination,
+    "ch3_perspective": check_perspective,
+    "ch3_resnet20_cifar": check_resnet,
+    "ch3_scaling": check_scaling,
+    "ch3_sim_fashion": check_sim_fashion,
+    "ch4_attacks": check_attacks,
+    "ch4_bounds": check_bounds,
+    "ch4_resnet20_cifar": check_resnet20_cifar,
+    "ch4_robust_training": check_robust_training,
+    "ch4_sensitivity": check_sensitivity,
+    "ch5_architectures": check_architectures,
+    "ch5_arithmetic": check_arithmetic,
+    "ch5_depth": check_depth,
+    "ch5_earthquake": check_earthquake,
+    "ch5_feedback": check_feedback,
+    "ch5_identity": check_identity,
+    "ch5_rolling_argmax": check_rolling_argmax,
+    "ch5_rolling_average": check_rolling_average,
+    "ch5_spiky": check_spiky,
+    "ch5_volatility": check_volatility,
+    "implicit_fashion": check_fashion,
+    "tutorial_sparsify": check_tutorial_sparsify,
 }
 
 
-def test_rerun_with_other_parameters(name, tmp_path):
-    parameters, check = SMOKE[name]
-    done = papermill(name, tmp_path / "out.ipynb", *parameters)
+@pytest.mark.extended
+@pytest.mark.parametrize("checked", CHECKS)
+def test_numbers_of_the_built_book(checked):
+    content = load(EXECUTED / f"{checked}.json")
+    if content is None:
+        pytest.skip("the book is not built (make book)")
+    if not content["values"]:
+        pytest.skip("a run on stand-in data publishes nothing (IMPLICIT_DATA, Fashion-MNIST)")
+    CHECKS[checked](content["values"], content["curves"])
+
+
+def rerun(name, folder, *parameters):
+    """What a rerun with these parameters and seed 7 published."""
+    done = papermill(name, folder / "out.ipynb", ("seeds", "[7]"), *parameters)
     assert done.returncode == 0, done.stderr[-3000:]
-    notebook = json.loads((tmp_path / "out.ipynb").read_text())
-    content = published(notebook)
+    content = published(json.loads((folder / "out.ipynb").read_text()))
     assert content["seeds"] == [7]
-    check(content["values"], content["curves"])
+    return content["values"], content["curves"]
+
+
+@pytest.mark.extended
+def test_parameters_of_counts_and_sizes_act(tmp_path):
+    values, curves = rerun("ch2_networks", tmp_path, ("count", "5"), ("image_size", "12"))
+    check_networks(values, curves)
+    assert curves["structure"]["sizes"][-1] == 16 * 12**2 and "real_states" not in values
+
+
+@pytest.mark.extended
+def test_parameters_of_training_and_data_act(tmp_path):
+    values, curves = rerun("ch5_identity", tmp_path, ("shifts", "[5, 50]"), ("epochs_scale", "0.5"))
+    check_identity(values, curves)
+    assert numbers(values["shifts"]) == [5, 50] and len(numbers(curves["linear"][0])) == 2
+
+
+@pytest.mark.extended
+def test_a_stand_in_corpus_publishes_nothing(tmp_path):
+    """Synthetic topics are not what the claims speak of."""
+    assert rerun("ch3_newsgroups", tmp_path, ("kappas", "[0.5]"), ("shares", "[1.0]"), ("corpus", "topics")) == ({}, {})
 
 
 def test_code_imports_submodules_only():
@@ -829,7 +719,7 @@ def test_code_imports_submodules_only():
 
 
 def test_a_failing_cell_is_named(tmp_path, monkeypatch, capsys):
-    from reproduction import execute
+    from reproduction.book import run as execute
 
     broken = json.loads(json.dumps(read_notebook(NAMES[0])))
     broken["cells"] = [c for c in broken["cells"] if c["cell_type"] == "code"][:2]
@@ -852,7 +742,7 @@ def test_a_failing_cell_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_executed_copy_is_up_to_date_until_something_changes(tmp_path, monkeypatch):
-    from reproduction import execute
+    from reproduction.book import run as execute
 
     small = json.loads(json.dumps(read_notebook(NAMES[0])))
     small["cells"] = [c for c in small["cells"] if c["cell_type"] == "code"][:2]
@@ -881,7 +771,7 @@ def test_executed_copy_is_up_to_date_until_something_changes(tmp_path, monkeypat
 
 
 def test_comments_and_prose_leave_a_committed_run_fresh(tmp_path, monkeypatch):
-    from reproduction import execute
+    from reproduction.book import run as execute
 
     notebook = json.loads(json.dumps(read_notebook(NAMES[0])))
     (tmp_path / "n.ipynb").write_text(json.dumps(notebook))
@@ -906,7 +796,7 @@ def test_comments_and_prose_leave_a_committed_run_fresh(tmp_path, monkeypatch):
     ],
 )
 def test_command_line_errors_are_one_line(arguments, message, capsys):
-    from reproduction import execute
+    from reproduction.book import run as execute
 
     with pytest.raises(SystemExit) as stop:
         execute.main(arguments)

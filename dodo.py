@@ -14,6 +14,7 @@ import time
 from doit.action import CmdAction
 from doit.reporter import ConsoleReporter
 
+from reproduction.book import stamps
 from reproduction.book.graph import ROOT
 from reproduction.book.results import EXECUTED
 from reproduction.book.run import NOTEBOOKS, executed_key, up_to_date
@@ -24,6 +25,19 @@ if PROFILE not in ("quick", "full"):
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 # One thread a worker: two notebooks run side by side on two cores.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+# What a run reads, as this process found it; where nothing was touched since all notebooks were up to date, none is
+# asked.
+EXECUTED_FILES = [f"book/_executed/{name}.{kind}" for name in NAMES for kind in ("ipynb", "json")]
+INPUTS = [*stamps.CODE, "results", "book/claims.yml"]
+START = stamps.stamp(INPUTS, PROFILE, *stamps.surroundings())
+
+
+def notebooks_now():
+    """Stamp of what the notebooks read, as it was when this process began, and of their executed copies."""
+    return stamps.stamp(EXECUTED_FILES, START)
+
+
+UNTOUCHED = stamps.is_fresh("notebooks", notebooks_now())
 
 
 class Progress(ConsoleReporter):
@@ -70,37 +84,75 @@ def task_notebook():
         yield {
             "name": name,
             "actions": [run("reproduction.book.run", name, "--profile", PROFILE)],
-            "uptodate": [(up_to_date, [name, PROFILE])],
+            "uptodate": [UNTOUCHED or (up_to_date, [name, PROFILE])],
             "doc": f"notebooks/{name}.ipynb, profile {PROFILE}",
         }
 
 
+def pages_now():
+    """Stamp of what the generated pages are made of."""
+    made = [f"book/_executed/{name}.json" for name in NAMES]
+    return stamps.stamp([*INPUTS, "book/errata.yml", *made], PROFILE)
+
+
 def task_pages():
     """Scoreboard, errata and cost table from claims.yml, errata.yml, results/ and the executed notebooks."""
-    return {"actions": [run("reproduction.book.pages")], "task_dep": ["notebook"], "verbosity": 2}
+    yield {
+        "name": "executed",
+        "actions": [(lambda: stamps.remember("notebooks", notebooks_now()))],
+        "task_dep": ["notebook"],
+        "uptodate": [lambda: UNTOUCHED],
+    }
+    now = []
+    yield {
+        "name": "generated",
+        "actions": [
+            lambda: now.append(pages_now()),
+            run("reproduction.book.pages"),
+            lambda: stamps.remember("pages", now[-1]),
+        ],
+        "task_dep": ["pages:executed"],
+        "uptodate": [lambda: stamps.is_fresh("pages", pages_now()) and (ROOT / "book/_generated/standing").is_dir()],
+        "verbosity": 2,
+    }
+
+
+def html_now():
+    """Stamp of what Sphinx reads."""
+    return stamps.stamp(["book", "book/_generated", "lib/reproduction", "results", *EXECUTED_FILES])
 
 
 def build_html():
     """Build the book; a warning is an error. Prints the page to open."""
-    command = [
-        sys.executable,
-        "-c",
-        "from jupyter_book.cli.main import main; main()",
-        "build",
-        "book",
-        "-W",
-        "--keep-going",
-    ]
-    built = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
-    if built.returncode:
-        # The build's own log is long; what stopped it stands in its warnings.
-        print(built.stdout[-6000:], built.stderr[-6000:])
-        return False
+    page, now = ROOT / "book/_build/html/index.html", html_now()
+    if not (page.is_file() and stamps.is_fresh("html", now)):
+        # Jupyter Book writes Sphinx's settings from _config.yml and _toc.yml; Sphinx itself then rereads what changed.
+        settings = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "config", "sphinx", "book"]
+        source, built_in = str(ROOT / "book"), ROOT / "book/_build"
+        sphinx = [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "-b",
+            "html",
+            "-W",
+            "--keep-going",
+            "-q",
+            "-d",
+            str(built_in / ".doctrees"),
+        ]
+        for command in (settings, [*sphinx, source, str(built_in / "html")]):
+            done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+            if done.returncode:
+                # The build's own log is long; what stopped it stands in its warnings.
+                print(done.stdout[-6000:], done.stderr[-6000:])
+                return False
+        stamps.remember("html", now)
     missing = [name for name in NAMES if executed_key(EXECUTED / f"{name}.ipynb") is None]
     if missing:
         print(f"not executed: {', '.join(missing)}")
         return False
-    print(f"\nopen {(ROOT / 'book/_build/html/index.html').as_uri()}")
+    print(f"\nopen {page.as_uri()}")
     return True
 
 

@@ -33,6 +33,7 @@ from reproduction.book.results import RESULTS, summary
 logger = logging.getLogger(__name__)
 NONE = "no committed run yet"
 EARLIER = "of an earlier version"
+STANDING = ROOT / "book" / "_generated" / "standing"
 DRAWN = ROOT / "book" / "_generated" / "drawn"
 
 
@@ -109,12 +110,34 @@ def verdict_text(identifier):
     return found.verdict + (f" ({EARLIER})" if found.stale else ""), found.verdict
 
 
+def depend(env, *paths):
+    """Have a page read anew when one of the files behind what it says changes; this file is one of them."""
+    for path in (*paths, __file__):
+        env.note_dependency(str(path))
+
+
+def depend_on_run(env, notebook):
+    """Have a page read anew when a committed run changes, or how it stands to the present code."""
+    depend(env, RESULTS / f"{notebook}.json", STANDING / f"{notebook}.txt")
+
+
+def add_standing(app, doctree):
+    """The foot of a notebook's page: when its full run was made, and whether it is of the present code."""
+    folder, _, name = app.env.docname.partition("/")
+    path = STANDING / f"{name}.txt"
+    if folder == "_executed" and path.is_file():
+        depend_on_run(app.env, name)
+        text = path.read_text(encoding="utf-8").strip()
+        section = next(iter(doctree.findall(nodes.section)), doctree)
+        section += nodes.paragraph(text, text, classes=["standing"])
+
+
 class Measured(SphinxRole):
     """Role `measured`."""
 
     def run(self):
         notebook, _, key = self.text.partition(":")
-        self.env.note_dependency(str(RESULTS / f"{notebook}.json"))
+        depend_on_run(self.env, notebook)
         try:
             return [nodes.inline(self.text, quoted(notebook, key), classes=["measured"])], []
         except (KeyError, FileNotFoundError, ValueError) as error:
@@ -134,7 +157,7 @@ class Published(ScoreboardRole):
     """Role `published`."""
 
     def run(self):
-        self.env.note_dependency(str(CLAIMS))
+        depend(self.env, CLAIMS)
         identifier, _, name = self.text.partition(":")
         try:
             return [self.row(identifier, published_text(identifier, name), ["published"])], []
@@ -154,8 +177,8 @@ class VerdictRole(ScoreboardRole):
             return [nodes.problematic(self.text, self.text)], []
         claim = claims()[self.text]
         notebook = claim.get("measure", claim)["notebook"]
-        for path in (CLAIMS, RESULTS / f"{notebook}.json"):
-            self.env.note_dependency(str(path))
+        depend(self.env, CLAIMS)
+        depend_on_run(self.env, notebook)
         return [self.row(self.text, text, ["verdict", kind.replace(" ", "-")])], []
 
 
@@ -169,7 +192,8 @@ class Drawn(SphinxDirective):
     def run(self):
         function, notebook = self.arguments
         module, _, name = function.partition(":")
-        self.env.note_dependency(str(RESULTS / f"{notebook}.json"))
+        depend_on_run(self.env, notebook)
+        depend(self.env, import_module(module).__file__)
         content, _ = committed(notebook)
         if content is None:
             return [nodes.paragraph("", f"The figure needs a committed run of {notebook}: {NONE}.")]
@@ -198,4 +222,5 @@ def setup(app):
     app.add_role("published", Published())
     app.add_role("verdict", VerdictRole())
     app.add_directive("drawn", Drawn)
+    app.connect("doctree-read", add_standing)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

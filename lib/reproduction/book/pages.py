@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
 import sys
 from collections import Counter
 from html import escape
@@ -313,6 +314,19 @@ def machine(description: Any) -> str:
     return str(description)
 
 
+def standing(name: str) -> str:
+    """One sentence on a notebook's full run for the foot of its page: when, at which commit, and whether it still
+    holds."""
+    found = recorded_values(name)
+    text = found.sentence
+    if found.full and (commit := found.full["provenance"].get("commit")):
+        subject = subprocess.run(
+            ["git", "log", "-1", "--format=%s", commit], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        text += f" Its commit is {commit[:7]}" + (f" ({subject})." if subject else ".")
+    return text
+
+
 def write(path: Path, text: str) -> None:
     """Write a file only when its text changed, so that Sphinx rereads no page in vain."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -327,6 +341,8 @@ def main() -> int:
     write(GENERATED / "errata.html", errata(entries))
     write(GENERATED / "cost.html", cost())
     write(GENERATED / "api.html", api())
+    for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
+        write(GENERATED / "standing" / f"{name}.txt", standing(name) + "\n")
     for area in sorted(
         path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
     ):

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from reproduction import architecture_tables as tables
-from reproduction.tasks.registry import ARCHITECTURES
+from reproduction import ch5_architectures as tables
+from reproduction.core.registry import ARCHITECTURES
 
 
 def test_keys_are_unique_names():
@@ -86,7 +86,7 @@ def test_standing_counts_points():
 
 
 def test_committed_identity_run_is_judged():
-    from reproduction.results import RESULTS, load
+    from reproduction.book.results import RESULTS, load
 
     content = load(RESULTS / "ch5_identity.json")
     wins, points = tables.standing_of(content, "{}", "baselines")
@@ -119,7 +119,7 @@ def test_published_rows_of_a_task_and_seeds_that_all_models_have():
 
 
 def test_figures_of_the_papers_that_speak_against_them():
-    from reproduction.claims import published_value
+    from reproduction.book.claims import published_value
 
     found = tables.own_figures_against(published_value)
     assert [row["where"].split(":")[0] for row in found] == [

@@ -152,6 +152,7 @@ def test_backends_agree_bit_for_bit(serial, backend, options):
     assert report.start_s >= 0 and report.work_s > 0
 
 
+@pytest.mark.extended
 def test_ray_agrees_bit_for_bit(serial, ray_session):
     results, report = map_chunks(rows_of, CHUNKS, arrays=_arrays(), backend="ray", workers=2)
     _same(results, serial)
@@ -222,6 +223,7 @@ def test_warm_up_runs_before_the_first_chunk(tmp_path, backend, start):
 # ---------------------------------------------------------------- lost workers
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_a_killed_worker_process_costs_its_chunk_only(serial, tmp_path, start_method):
     results, report = map_chunks(
@@ -232,12 +234,14 @@ def test_a_killed_worker_process_costs_its_chunk_only(serial, tmp_path, start_me
     assert len(report.solved) == len(set(report.solved)) == len(CHUNKS)
 
 
+@pytest.mark.extended
 def test_a_killed_ray_worker_costs_its_chunk_only(serial, tmp_path, ray_session):
     results, _ = map_chunks(Dies(tmp_path), CHUNKS, arrays=_arrays(), backend="ray", workers=2)
     assert (tmp_path / "died-0").exists()
     _same(results, serial)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("backend", ["processes", "ray"])
 def test_compiled_rows_survive_a_killed_worker_bit_for_bit(tmp_path, request, backend):
     if backend == "ray":
@@ -269,6 +273,7 @@ def test_compiled_rows_survive_a_killed_worker_bit_for_bit(tmp_path, request, ba
     assert np.abs(np.concatenate([r["A"] for r in results])[:30, :20]).sum(1).max() == pytest.approx(0.4)
 
 
+@pytest.mark.extended
 def test_ray_resumes_and_shares_a_folder_with_other_backends(serial, tmp_path, ray_session):
     with pytest.raises(ArithmeticError):
         map_chunks(
@@ -312,12 +317,14 @@ def test_read_only_arrays_of_the_object_store_are_aliased_not_copied():
     assert cluster.writable_alias(empty) is empty
 
 
+@pytest.mark.extended
 def test_workers_that_keep_dying_end_the_run(tmp_path):
     with pytest.raises(WorkerLost, match="died 3 times in a row.*rows 15 to 17"):
         map_chunks(Dies(tmp_path, times=9), CHUNKS[5:6], arrays=_arrays(), backend="processes", workers=1)
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.extended
 def test_ray_workers_that_keep_dying_end_the_run(tmp_path, ray_session, monkeypatch):
     monkeypatch.setattr(cluster, "RETRIES", 1)
     with pytest.raises(WorkerLost, match="rows 15 to 17"):
@@ -371,6 +378,7 @@ map_chunks(
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_a_killed_driver_resumes_without_repeating_rows(serial, tmp_path, backend, stop):

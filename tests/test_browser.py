@@ -30,6 +30,7 @@ PAGES = (
 EMPTY_ALT = ("", "image", "figure", "_images")
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.skipif(not PAGES, reason="the book is not built (make book)"),
     pytest.mark.skipif(
         CHROMIUM is None, reason="no chromium on the path (Debian: apt install chromium; or set CHROMIUM)"

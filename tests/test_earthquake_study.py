@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from data_gen.earthquake import make_samples
 from implicit_models.seismology.encoding import Encoding
-from reproduction import earthquake_figures, earthquake_maps, earthquake_tables
-from reproduction import earthquake_study as study
-from reproduction.baselines.linear import Linear
-from reproduction.results import Results, numbers
-from reproduction.tasks import earthquake as task
+from reproduction.book.results import Results, numbers
+from reproduction.ch5_earthquake import compute as study
+from reproduction.ch5_earthquake import maps as earthquake_maps
+from reproduction.ch5_earthquake import show as earthquake_figures
+from reproduction.ch5_earthquake import tables as earthquake_tables
+from reproduction.ch5_earthquake import task
+from reproduction.models.linear import Linear
 
 KM = 6371.0 * np.pi / 180.0
 
@@ -100,6 +102,7 @@ def test_response_of_a_linear_map_is_its_sum_of_weights():
     assert study.longitude_response(model, u, 0.5) == pytest.approx(float(model.weight[0, ::6].sum()), abs=1e-5)
 
 
+@pytest.mark.extended
 def test_geiger_finds_noise_free_events_and_is_disturbed_by_noise():
     encoding = Encoding(5, 80.0)
     rng = np.random.default_rng(3)
@@ -145,6 +148,7 @@ def test_a_small_run_scores_what_its_models_say(small):
     assert small.turned < 1e-6
 
 
+@pytest.mark.extended
 def test_records_say_what_the_scores_say(small):
     results = Results("ch5_earthquake", profile="quick", seeds=[5])
     earthquake_tables.record_study(results, small)

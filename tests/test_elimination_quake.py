@@ -7,9 +7,9 @@ import pytest
 from data_gen.earthquake import mesh
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.sim.states import states
-from reproduction import elimination_quake as quake
-from reproduction.evaluation import count_parameters
-from reproduction.results import Results, numbers
+from reproduction.book.results import Results, numbers
+from reproduction.ch3_elimination import earthquakes as quake
+from reproduction.core.scores import count_parameters
 
 
 @pytest.fixture(scope="module")

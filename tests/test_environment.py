@@ -6,7 +6,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,19 +24,16 @@ def requirements():
     return [name for name in listed if normalised(name) != "implicit-models"]
 
 
-@pytest.mark.parametrize("requirement", requirements())
-def test_every_requirement_is_pinned_within_its_range(requirement):
+def test_every_requirement_is_pinned_within_its_range():
     from packaging.requirements import Requirement
 
     pinned = {normalised(name): version for name, version in PINS.items()}
-    assert normalised(requirement) in pinned, f"{requirement} is not in constraints.txt: compile it again"
-    assert Requirement(requirement).specifier.contains(pinned[normalised(requirement)])
-
-
-def test_torch_is_a_range_in_pyproject_and_a_pin_in_constraints():
-    torch = next(name for name in PROJECT["project"]["dependencies"] if name.startswith("torch"))
-    assert torch.startswith("torch>=") and "==" not in torch
-    assert PINS["torch"] == "2.13.0"
+    wrong = [
+        requirement
+        for requirement in requirements()
+        if not Requirement(requirement).specifier.contains(pinned.get(normalised(requirement), "0"))
+    ]
+    assert not wrong, "constraints.txt leaves these out, or pins them outside their range: compile it again"
 
 
 def environment_pip_lines():
@@ -84,10 +80,6 @@ def test_environment_pip_lines_resolve_to_what_is_installed():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Would make no changes" in done.stderr, done.stderr
-
-
-def test_wheel_holds_the_library_only():
-    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["lib/implicit_models"]
 
 
 def test_citation_and_project_agree():

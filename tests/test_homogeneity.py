@@ -10,10 +10,9 @@ from data_gen.functions import addition, identity, subtraction
 from data_gen.rolling import rolling_argmax, rolling_average
 from data_gen.spiky import spiky
 from implicit_models.layers import ImplicitModel, ImplicitRNN
-from reproduction import depth_study
-from reproduction.baselines.mlp import MLP
-from reproduction.baselines.transformer import DepthwiseEncoder
-from reproduction.book.graph import ROOT
+from reproduction.ch5_depth import compute as depth_study
+from reproduction.models.mlp import MLP
+from reproduction.models.transformer import DepthwiseEncoder
 
 
 def fitted(data):
@@ -113,10 +112,6 @@ def test_one_linear_map_continues_the_interior_of_spikes_and_no_other_part():
     assert 0.25 < squared[calm].mean() < 0.3 < np.mean(sine**2)  # the sine is foreseen, the noise is not
     _, squared = errors(slice(None))
     assert squared[inside].mean() > 1 and squared[calm].mean() > 2 * 0.25
-    row = next(
-        line for line in (ROOT / "book" / "homogeneity.md").read_text().splitlines() if line.startswith("| spiky")
-    )
-    assert row.split("|")[-2].strip().startswith("one for the interior of spikes") and "calm" not in row
 
 
 def test_the_model_is_of_degree_one_in_prices():
@@ -127,10 +122,6 @@ def test_the_model_is_of_degree_one_in_prices():
     )
     near, far = (model(torch.as_tensor(scale * prices)).detach().numpy() for scale in (1, 7))
     assert np.allclose(far, 7 * near)
-    page = (ROOT / "book" / "homogeneity.md").read_text()
-    assert "no homogeneous form" not in page
-    before = page[: page.index("{measured}`ch5_volatility:mean_forecast_in_the_papers_form`")]
-    assert before.rstrip().endswith("The implicit model's mean forecast of the test year is")
 
 
 def test_the_deviation_of_differences_vanishes_on_lines():

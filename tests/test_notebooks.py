@@ -741,6 +741,7 @@ def test_a_failing_cell_is_named(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "out.ipynb").exists() and (tmp_path / "out.running.ipynb").exists()
 
 
+@pytest.mark.extended
 def test_executed_copy_is_up_to_date_until_something_changes(tmp_path, monkeypatch):
     from reproduction.book import run as execute
 

@@ -19,6 +19,7 @@ PACKAGES = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_submodule_hides_a_public_name(package):
     code = f"""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reproduction.parameters import assigned_names, check_names, check_parameters, coerce
+from reproduction.book.parameters import assigned_names, check_names, check_parameters, coerce
 
 CELL = 'profile = "quick"  # or full\nseeds = [0]\nshifts = [5, 50]\nlr = 0.01\nepochs = None\n'
 

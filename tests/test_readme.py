@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.execute import NOTEBOOKS
+from reproduction.book.run import NOTEBOOKS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -62,7 +62,7 @@ def test_bibliography_keys_are_unique_and_cited():
     text = (ROOT / "book" / "references.bib").read_text()
     keys = re.findall(r"^@\w+\{([^,]+),", text, flags=re.MULTILINE)
     assert len(keys) == len(set(keys))
-    from reproduction.execute import cell_text, read_notebook
+    from reproduction.book.run import cell_text, read_notebook
 
     prose = "\n".join(PAGES.values()) + "\n".join(
         cell_text(cell) for path in NOTEBOOKS.glob("*.ipynb") for cell in read_notebook(path.stem)["cells"]
@@ -73,7 +73,7 @@ def test_bibliography_keys_are_unique_and_cited():
 
 
 def test_cost_column_is_that_of_the_committed_runs():
-    from reproduction.results import RESULTS, load, numbers
+    from reproduction.book.results import RESULTS, load, numbers
 
     for path in NOTEBOOKS.glob("*.ipynb"):
         content = load(RESULTS / f"{path.stem}.json")

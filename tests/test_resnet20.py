@@ -9,7 +9,7 @@ import torch
 
 from data_gen.cifar import SUBSET, WEIGHTS, cifar10
 from implicit_models.compose_network import assemble
-from reproduction.baselines.resnet20 import Block, ResNet20, published
+from reproduction.models.resnet20 import Block, ResNet20, published
 
 DATA = os.environ.get("IMPLICIT_DATA")
 needs_data = pytest.mark.skipif(
@@ -42,6 +42,7 @@ def test_shortcut_is_option_a():
 
 
 @needs_data
+@pytest.mark.extended
 def test_published_accuracy_on_the_subset():
     data = cifar10(subset=True)
     u, y = data.test[0]

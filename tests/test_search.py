@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from reproduction import search
-from reproduction.baselines.linear import Linear
-from reproduction.recipe import Recipe
-from reproduction.results import load
+from reproduction.book.results import load
+from reproduction.core.recipe import Recipe
+from reproduction.models.linear import Linear
+from reproduction.tools import search
 
 
 def test_folds_are_disjoint_and_cover_the_data(monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from data_gen.functions import identity
-from reproduction.baselines.mlp import MLP
-from reproduction.trained import train_or_load
-from reproduction.training import Recipe, train
+from reproduction.core.cache import train_or_load
+from reproduction.core.train import Recipe, train
+from reproduction.models.mlp import MLP
 
 RECIPE = Recipe(epochs=3, batch_size=20)
 
@@ -44,7 +44,7 @@ def run(build, **change):
         "data": identity(60, 5, dim=4, shifts=(0,), seed=0),
         "recipe": RECIPE,
         "seed": 2,
-        "key_modules": ["reproduction.baselines.mlp"],
+        "key_modules": ["reproduction.models.mlp"],
     }
     return train_or_load("toy", **{**arguments, **change})
 
@@ -74,7 +74,7 @@ def test_the_second_request_is_read_and_equals_a_plain_training(cache):
         {"build": Counter(seed=8)},
         {"data": identity(60, 5, dim=4, shifts=(0,), seed=1)},
         {"parameters": {"kappa": 0.5}},
-        {"key_modules": ["reproduction.baselines.nalu"]},
+        {"key_modules": ["reproduction.models.nalu"]},
     ],
     ids=["seed", "recipe", "size", "initial weights", "data", "parameters", "code"],
 )
@@ -122,6 +122,7 @@ def test_a_damaged_checkpoint_is_dropped_with_a_warning(cache):
     assert same(expected, model)
 
 
+@pytest.mark.extended
 def test_two_processes_train_once(cache, tmp_path):
     program = f"""
 import sys

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from implicit_models.sim.network_layers import read_layers
-from reproduction.execute import NOTEBOOKS
-from reproduction.tutorial_network import Task, named_task, small_network, task_of
+from reproduction.book.run import NOTEBOOKS
+from reproduction.tutorial_sparsify.network import Task, named_task, small_network, task_of
 
 OWN = """
 import torch
@@ -99,7 +99,7 @@ def test_what_a_name_cannot_be(own, name, error, message):
 
 
 def test_the_page_runs_on_a_named_network_and_publishes_nothing_of_it(own, tmp_path):
-    from reproduction.execute import published
+    from reproduction.book.run import published
 
     command = [
         sys.executable,

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from data_gen.market import minute_market
-from reproduction import volatility_figures, volatility_tables
-from reproduction.forecast_scores import SCORE_LABELS
-from reproduction.results import Results
-from reproduction.tasks import volatility as task
-from reproduction.volatility_study import (
+from reproduction.book.results import Results
+from reproduction.ch5_volatility import show as volatility_figures
+from reproduction.ch5_volatility import tables as volatility_tables
+from reproduction.ch5_volatility import task
+from reproduction.ch5_volatility.compute import (
     SIDES,
     VolatilityStudy,
     flushed_subnormals,
@@ -17,6 +17,7 @@ from reproduction.volatility_study import (
     real_samples,
     run_volatility,
 )
+from reproduction.ch5_volatility.scores import SCORE_LABELS
 
 
 @pytest.fixture(scope="module")

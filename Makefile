@@ -9,10 +9,10 @@ WORKERS ?= 2
 export PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test check bench serve search clean
+.PHONY: help setup book test test-extended check bench serve search clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 # uv does not read pip's configuration: a local wheel folder named there is passed on (empty when unset).
 # torch's CPU build: UV_TORCH_BACKEND=cpu make book
@@ -33,8 +33,11 @@ setup: .venv/.installed  ## virtual environment, install, compiled kernels
 book: setup  ## regenerate the notebooks that changed and build the HTML book (PROFILE=quick|full)
 	@$(RUN) -m doit -n $(WORKERS) book
 
-test: setup  ## the whole test suite
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile
+test: setup  ## the tests of what a user relies on, in less than eight minutes
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "not extended"
+
+test-extended: setup  ## the other tests: the built book in a browser, Ray, killed workers, studies, reruns
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m extended
 
 .venv/.checkers: .venv/.installed
 	$(INSTALL) ".[dev]"

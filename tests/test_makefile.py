@@ -19,6 +19,6 @@ def test_clean_takes_only_what_git_ignores():
     commands = [line.split()[2:] for line in make("-n", "clean").splitlines() if line.startswith("rm -rf")]
     paths = [path for command in commands for path in command]
     for path in paths:
-        done = subprocess.run(["git", "check-ignore", "-q", path.replace("*", "x")], cwd=ROOT)
+        done = subprocess.run(["git", "check-ignore", "-q", path.replace("*", "x") + "/x"], cwd=ROOT)
         assert done.returncode == 0, path
     assert ".venv" in paths

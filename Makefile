@@ -28,7 +28,7 @@ INSTALL = UV_FIND_LINKS="$${UV_FIND_LINKS:-$$($(BIN)/python -m pip config get gl
 	@touch $@
 
 setup: .venv/.installed  ## virtual environment, install, compiled kernels
-	@for part in equilibrium sim robustness seismology; do $(RUN) -m implicit_models.$$part.compile_kernels || exit 1; done
+	@$(RUN) -m implicit_models.kernels
 
 book: setup  ## regenerate the notebooks that changed and build the HTML book (PROFILE=quick|full)
 	@$(RUN) -m doit -n $(WORKERS) book
@@ -48,6 +48,7 @@ check: .venv/.checkers  ## lint, format, types and the direction of imports, in 
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
+#	@$(RUN) -m reproduction.book.pages --check
 
 bench: setup  ## every benchmark, peers side by side; results under benchmarks/results/
 	@failed=; for area in $$(cd benchmarks && grep -l '^    harness.main' *.py | grep -v robustness_ | sed 's/\.py//'); do \
@@ -58,7 +59,7 @@ serve: book  ## build, then serve the book on 127.0.0.1:PORT (default 8000)
 	$(RUN) -m http.server $(PORT) --bind 127.0.0.1 --directory book/_build/html
 
 search: setup  ## search hyper-parameters in distribution (long; not part of the book's build)
-	$(RUN) -m reproduction.search
+	$(RUN) -m reproduction.tools.search
 
 clean:  ## remove everything that the build made, the virtual environment included
 	rm -rf .venv book/_executed book/_generated book/_build .doit.db* .pytest_cache .hypothesis

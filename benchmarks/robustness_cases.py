@@ -22,7 +22,7 @@ def images(n: int) -> tuple[Any, nn.Module, nn.Module, np.ndarray, np.ndarray]:
     """(data, implicit classifier n = 64, network 784-64-32-16-10, U, y): the trained classifiers of the full profile
     and n test images.
     """
-    from reproduction.tasks import fashion
+    from reproduction.classifiers import fashion
 
     data = fashion.data("full")
     found = fashion.trained(data, 0, "full", progress=False)

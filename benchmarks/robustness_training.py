@@ -18,7 +18,7 @@ MOST_SECONDS = 400.0
 def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
     """Ratios (none), checks and table rows: training, CPU s, clean, attacked, interval, certified."""
     from data_gen.vision import load
-    from reproduction.robust_training import Objective, fit, measured, untrained
+    from reproduction.ch4_robust_training.compute import Objective, fit, measured, untrained
 
     images = load("fashion_mnist", seed=0)
     n_samples = 1000 if quick else 10_000

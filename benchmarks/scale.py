@@ -66,7 +66,7 @@ def network_and_images(m: int, seed: int = 0):
     import torch
 
     from data_gen.cifar import cifar10
-    from reproduction.baselines.resnet20 import published
+    from reproduction.models.resnet20 import published
 
     data = cifar10(subset=True)
     order = np.random.default_rng(seed).permutation(len(data.u_train))[:m]

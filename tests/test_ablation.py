@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from reproduction.evaluation import count_parameters
-from reproduction.feedback_study import largest_row_norm
-from reproduction.tasks import ablation
+from reproduction.ch5_depth import ablation
+from reproduction.ch5_feedback.compute import largest_row_norm
+from reproduction.core.scores import count_parameters
 
 
 @pytest.mark.parametrize(

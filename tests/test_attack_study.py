@@ -7,7 +7,7 @@ from torch import nn
 
 from data_gen.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
-from reproduction.attack_study import (
+from reproduction.ch3_sim_fashion.compute import (
     TABLE_2,
     TABLE_3,
     control_sweeps,
@@ -20,9 +20,9 @@ from reproduction.attack_study import (
     sim_scores,
     weight_sweep,
 )
-from reproduction.baselines.mlp import MLP
-from reproduction.pruning import nonzeros
-from reproduction.recipe import Recipe
+from reproduction.core.pruning import nonzeros
+from reproduction.core.recipe import Recipe
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import torch
 from data_gen.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks import Attack, attack
-from reproduction import attack_table as tables
-from reproduction.attack_images import RED, attacked_images, success_against_share, with_marks
-from reproduction.baselines.mlp import MLP
+from reproduction.ch4_attacks import compute as tables
+from reproduction.ch4_attacks.show import RED, attacked_images, success_against_share, with_marks
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

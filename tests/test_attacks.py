@@ -16,7 +16,7 @@ from implicit_models.robustness.attacks import attack
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import from_matrices, problem
 from implicit_models.robustness.specification import margins
-from reproduction.baselines.seeding import seeded
+from reproduction.models.seeding import seeded
 
 DENSE = ("fgsm", "pgd", "sensitivity", "random", "lp")
 SPARSE = ("jsma", "sensitivity", "gradient", "label_gradient", "random", "lp")

@@ -10,7 +10,7 @@ import pytest
 
 from data_gen.bars import BarsError, check_bars, read_bars
 from data_gen.market import minute_market
-from reproduction.volatility_study import real_rows
+from reproduction.ch5_volatility.compute import real_rows
 
 FIELDS = ("open", "high", "low", "close", "volume", "vwap")
 

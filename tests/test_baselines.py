@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from reproduction.baselines.decoders import DecoderOnly, SequenceTransformer
-from reproduction.baselines.linear import Linear
-from reproduction.baselines.mlp import ACTIVATIONS, MLP, PAPER_ACTIVATIONS
-from reproduction.baselines.nalu import NALU, NALUCell
-from reproduction.baselines.neural_ode import NeuralODE
-from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM
-from reproduction.baselines.transformer import DepthwiseEncoder, EncoderDecoder, SequentialEncoder
+from reproduction.models.decoders import DecoderOnly, SequenceTransformer
+from reproduction.models.linear import Linear
+from reproduction.models.mlp import ACTIVATIONS, MLP, PAPER_ACTIVATIONS
+from reproduction.models.nalu import NALU, NALUCell
+from reproduction.models.neural_ode import NeuralODE
+from reproduction.models.sequence import SequenceImplicitRNN, SequenceLSTM
+from reproduction.models.transformer import DepthwiseEncoder, EncoderDecoder, SequentialEncoder
 
 
 def normal(*shape, seed=0, dtype=torch.float64):

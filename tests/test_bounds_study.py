@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from implicit_models.robustness.problem import from_matrices
-from reproduction import bounds_study as study
+from reproduction.ch4_bounds import compute as study
 
 
 def one_state():

@@ -15,7 +15,7 @@ from implicit_models.robustness.certification import certify
 from implicit_models.robustness.checker import check
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import NotCertified, from_matrices
-from reproduction.baselines.seeding import seeded
+from reproduction.models.seeding import seeded
 
 
 def linear(weight, bias=0.0):

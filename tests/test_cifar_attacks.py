@@ -13,10 +13,10 @@ from implicit_models.robustness.attacks import attack
 from implicit_models.robustness.problem import problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from implicit_models.robustness.sparse_attacks import linear_direction
-from reproduction import attack_table
-from reproduction import cifar_attacks as attacks
-from reproduction import cifar_network as networks
-from reproduction.baselines.resnet20 import ResNet20
+from reproduction.ch4_attacks import compute as attack_table
+from reproduction.ch4_resnet20_cifar import attacks
+from reproduction.models.resnet20 import ResNet20
+from reproduction.resnet20 import network as networks
 
 SHAPE = (3, 6, 6)
 P = 108

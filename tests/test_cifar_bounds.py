@@ -7,9 +7,9 @@ from torch import nn
 
 from implicit_models.compose import from_network
 from implicit_models.robustness.bound_methods import bounds
-from reproduction import cifar_bounds as certificates
-from reproduction import cifar_network as networks
-from reproduction.baselines.resnet20 import ResNet20
+from reproduction.ch4_resnet20_cifar import bounds as certificates
+from reproduction.models.resnet20 import ResNet20
+from reproduction.resnet20 import network as networks
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from reproduction import cifar_figures as figures
-from reproduction.attack_images import RED
+from reproduction.ch4_attacks.show import RED
+from reproduction.ch4_resnet20_cifar import show as figures
 
 
 def test_packing_keeps_eight_bits_exactly():

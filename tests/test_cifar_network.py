@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from reproduction import cifar_network as networks
+from reproduction.resnet20 import network as networks
 
 
 def test_the_stand_in_classifies_its_patterns_and_says_what_it_is(tmp_path, monkeypatch):

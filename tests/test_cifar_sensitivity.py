@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from data_gen.dataset import Dataset
-from reproduction import cifar_network as networks
-from reproduction import cifar_sensitivity as study
-from reproduction.baselines.resnet20 import ResNet20
+from reproduction.ch4_resnet20_cifar import sensitivity as study
+from reproduction.models.resnet20 import ResNet20
+from reproduction.resnet20 import network as networks
 
 
 @pytest.fixture(scope="module")

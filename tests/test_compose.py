@@ -10,7 +10,7 @@ from torch import nn
 from implicit_models import compose
 from implicit_models.layers import ImplicitModel
 from implicit_models.robustness.problem import NotCertified, problem
-from reproduction.baselines.mlp import MLP
+from reproduction.models.mlp import MLP
 
 
 def test_matrices_of_a_network_by_hand():

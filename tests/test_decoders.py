@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from reproduction.baselines.decoders import (
+from reproduction.core.scores import count_parameters
+from reproduction.models.decoders import (
     START,
     DecoderOnly,
     SequenceTransformer,
@@ -15,7 +16,6 @@ from reproduction.baselines.decoders import (
     positional_encoding,
     with_previous_labels,
 )
-from reproduction.evaluation import count_parameters
 
 
 def normal(*shape, seed=0):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.layers import ImplicitModel
-from reproduction import depth_study
 from reproduction.book.graph import ROOT
+from reproduction.ch5_depth import compute as depth_study
 
 PAGE = (ROOT / "book" / "depth.md").read_text()
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.layers import ImplicitModel
-from reproduction import depth_study, gradient_study
-from reproduction.recipe import History
-from reproduction.tasks import ablation
+from reproduction.ch5_depth import ablation
+from reproduction.ch5_depth import compute as depth_study
+from reproduction.ch5_depth import gradients as gradient_study
+from reproduction.core.recipe import History
 
 
 def scalar(a):

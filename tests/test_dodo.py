@@ -21,7 +21,7 @@ CELLS = {
 
 
 def write_notebook(folder, name, cells):
-    guard = "from reproduction.parameters import check_parameters\ncheck_parameters(globals())"
+    guard = "from reproduction.book.parameters import check_parameters\ncheck_parameters(globals())"
     sources = ['profile = "quick"\nseed = 0', guard, *cells, "seed"]
     notebook = {
         "cells": [

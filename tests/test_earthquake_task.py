@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from implicit_models.seismology.encoding import Encoding
-from reproduction.evaluation import count_parameters
-from reproduction.tasks import earthquake as task
-from reproduction.tasks import earthquake_controls as controls
-from reproduction.tasks.registry import ARCHITECTURES
+from reproduction.ch5_earthquake import controls, task
+from reproduction.core.registry import ARCHITECTURES
+from reproduction.core.scores import count_parameters
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from implicit_models.sim.states import states
-from reproduction.baselines.eikonet import WIDTHS, EikoNet
-from reproduction.baselines.eikonet_bias_free import BiasFreeEikoNet
-from reproduction.evaluation import count_parameters
+from reproduction.core.scores import count_parameters
+from reproduction.models.eikonet import WIDTHS, EikoNet
+from reproduction.models.eikonet_bias_free import BiasFreeEikoNet
 
 
 def test_size_is_the_printed_one_for_thirty_inputs():

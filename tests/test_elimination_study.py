@@ -5,8 +5,8 @@ import pytest
 
 from implicit_models.sim.elimination import eliminate
 from implicit_models.sim.states import states
-from reproduction import elimination_study as study
-from reproduction.baselines.mlp import MLP
+from reproduction.ch3_elimination import compute as study
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

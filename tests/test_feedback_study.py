@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.layers import ImplicitModel
-from reproduction import feedback_study
+from reproduction.ch5_feedback import compute as feedback_study
 
 
 def test_stars_of_the_papers_display():

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from implicit_models.layers import ImplicitModel
-from reproduction.baselines.mlp import MLP
-from reproduction.fgsm import attacked_batches, fgsm_accuracy, loss_gradient
+from reproduction.core.fgsm import attacked_batches, fgsm_accuracy, loss_gradient
+from reproduction.models.mlp import MLP
 
 
 class Linear(nn.Module):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reproduction.forecast_scores import SCORE_LABELS, calibration, rolling_mean, scores
+from reproduction.ch5_volatility.scores import SCORE_LABELS, calibration, rolling_mean, scores
 
 positive = st.lists(st.floats(1e-6, 1e4), min_size=2, max_size=30).map(np.array)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_gen.volatility import ZERO_VARIANCE, window_variance
-from reproduction.baselines.har import (
+from reproduction.models.har import (
     HAR,
     Constant,
     Persistence,

@@ -10,8 +10,8 @@ from implicit_models.sim.budget_rows import keep
 from implicit_models.sim.network_layers import INPUT, read_layers
 from implicit_models.sim.shared_problem import shared_problem
 from implicit_models.sim.sparsify import sparsify
-from reproduction import kernel_rows as k
-from reproduction.baselines.resnet20 import Block
+from reproduction.ch3_resnet20_cifar import kernel_rows as k
+from reproduction.models.resnet20 import Block
 
 
 class Small(nn.Module):

@@ -275,7 +275,7 @@ def test_what_draws_or_builds_pages_is_in_no_key(name):
     found = Graph()
     closure = found.closure(notebook_refs(code_of(read_notebook(name)), found)[1])
     assert not [
-        module for module in closure if module.startswith("reproduction.book") or module == "reproduction.plotting"
+        module for module in closure if module.startswith("reproduction.book") or module == "reproduction.core.plots"
     ]
 
 
@@ -283,7 +283,7 @@ def test_the_earthquakes_do_not_depend_on_images():
     found = Graph()
     closure = found.closure(notebook_refs(code_of(read_notebook("ch5_earthquake")), found)[1])
     assert "data_gen.earthquake" in closure
-    assert not {"data_gen.vision", "reproduction.tasks.fashion"} & set(closure)
+    assert not {"data_gen.vision", "reproduction.classifiers.fashion"} & set(closure)
 
 
 def test_functions_have_their_qualified_names():

@@ -122,7 +122,7 @@ def test_files(tmp_path, make):
 def test_missing_and_foreign_files(tmp_path, monkeypatch):
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path))
     assert default_file("implicit") == tmp_path / "locators" / "implicit.npz"
-    with pytest.raises(FileNotFoundError, match="python -m reproduction.train_locator"):
+    with pytest.raises(FileNotFoundError, match="python -m reproduction.tools.train_locator"):
         LearnedLocator.load(default_file("implicit"))
     np.savez(tmp_path / "other.npz", A=np.ones(3))
     with pytest.raises(ValueError, match="is not a learned locator"):

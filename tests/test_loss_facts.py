@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from implicit_models.layers import ImplicitModel
-from reproduction.loss_facts import enumeration_facts, penalty_facts, trained_facts
-from reproduction.robust_figures import accuracy_against_radius, certified_against_clean
+from reproduction.ch4_robust_training.losses import enumeration_facts, penalty_facts, trained_facts
+from reproduction.ch4_robust_training.show import accuracy_against_radius, certified_against_clean
 
 
 def test_penalties_hold_and_rho_is_not_convex():

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from implicit_models.sim.states import states
-from reproduction.baselines.mlp import MLP
-from reproduction.matching_facts import (
+from reproduction.ch3_sim_fashion.matching import (
     counts,
     divided,
     exact_match,
@@ -17,6 +16,7 @@ from reproduction.matching_facts import (
     scaling_effect,
     trivial_fit,
 )
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

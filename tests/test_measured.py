@@ -20,7 +20,9 @@ def measured():
 
 def test_a_quoted_number_is_the_recorded_one(measured):
     recorded = load(RESULTS / "ch5_identity.json")["values"]["growth_implicit_40"]
-    assert measured.quoted("ch5_identity", "growth_implicit_40").removesuffix(" (of an earlier version)") == summary(recorded)
+    assert measured.quoted("ch5_identity", "growth_implicit_40").removesuffix(" (of an earlier version)") == summary(
+        recorded
+    )
 
 
 def test_what_is_not_there_is_said_or_refused(measured, monkeypatch):
@@ -94,7 +96,7 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
     (tmp_path / "index.md").write_text(
         "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\nPublished"
         " are **{published}`ch5-quake-gain-k9`**, {published}`ch3-t31-cifar-k0p99:accuracy` and"
-        " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.figures:identity_figure ch5_identity\n:alt: two"
+        " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.core.figures:identity_figure ch5_identity\n:alt: two"
         " panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
     )
     (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")

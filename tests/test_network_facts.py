@@ -7,8 +7,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from reproduction import network_facts as facts
-from reproduction.network_diagrams import content_of, models_figure, networks_figure, structure_figure
+from reproduction.ch2_networks import compute as facts
+from reproduction.ch2_networks.show import content_of, models_figure, networks_figure, structure_figure
 
 
 def test_constructions_agree_to_rounding():

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from implicit_models.sim.network_layers import INPUT, read_layers
-from reproduction.baselines.resnet20 import Block, ResNet20
+from reproduction.models.resnet20 import Block, ResNet20
 
 
 class Small(nn.Module):

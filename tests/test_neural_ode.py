@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from torch.testing import assert_close
 
-from reproduction.baselines.neural_ode import NeuralODE
-from reproduction.evaluation import count_parameters
+from reproduction.core.scores import count_parameters
+from reproduction.models.neural_ode import NeuralODE
 
 
 def normal(*shape, seed=0):

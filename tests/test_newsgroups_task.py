@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from data_gen import text
 from data_gen.text import topics
-from reproduction.evaluation import count_parameters
-from reproduction.tasks import newsgroups
+from reproduction.classifiers import newsgroups
+from reproduction.core.scores import count_parameters
 
 
 def test_network_and_linear_are_counted():

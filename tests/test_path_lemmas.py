@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reproduction import path_lemmas
+from reproduction.ch3_bisection import lemmas as path_lemmas
 
 
 def test_lemma_4_closed_form():

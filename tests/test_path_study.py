@@ -5,8 +5,8 @@ import pytest
 
 from implicit_models.sim.rows import solve_rows
 from implicit_models.sim.states import states
-from reproduction import path_study
-from reproduction.baselines.mlp import MLP
+from reproduction.ch3_bisection import compute as path_study
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

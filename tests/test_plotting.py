@@ -7,9 +7,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from reproduction.attack_figures import attacked_against_sparsity
-from reproduction.plotting import STYLES, spread_curves, style_of
-from reproduction.sparsity_figures import against_share, tradeoff
+from reproduction.ch3_sim_fashion.show import attacked_against_sparsity
+from reproduction.core.plots import STYLES, spread_curves, style_of
+from reproduction.core.sparsity_figures import against_share, tradeoff
 
 
 @pytest.fixture
@@ -40,8 +40,9 @@ def test_wrong_length_is_named(axes):
 
 
 def test_no_two_models_of_a_figure_look_alike():
-    from reproduction import figures, series_figures
-    from reproduction.tasks import rolling, spiky
+    from reproduction import ch5_rolling_average as rolling
+    from reproduction.ch5_spiky import task as spiky
+    from reproduction.core import figures, series_figures
 
     for names in (
         figures.ARITHMETIC_PAPER,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reproduction.profiles import settings_of
+from reproduction.core.profiles import settings_of
 
 
 def test_settings_are_a_fresh_copy_and_unknown_profiles_are_named():

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reproduction.baselines.mlp import MLP
-from reproduction.pruning import Masked, lasso_rows, magnitude_prune, nonzeros, retrain, sparsity
-from reproduction.recipe import Recipe
+from reproduction.core.pruning import Masked, lasso_rows, magnitude_prune, nonzeros, retrain, sparsity
+from reproduction.core.recipe import Recipe
+from reproduction.models.mlp import MLP
 
 
 def weights(model):

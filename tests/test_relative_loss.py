@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from reproduction.baselines.har import least_mape_constant
-from reproduction.baselines.linear import Linear
-from reproduction.relative_loss import RelativeRecipe, relative_error
-from reproduction.study import scaled
-from reproduction.training import train
+from reproduction.ch5_volatility.loss import RelativeRecipe, relative_error
+from reproduction.core.study import scaled
+from reproduction.core.train import train
+from reproduction.models.har import least_mape_constant
+from reproduction.models.linear import Linear
 
 
 def test_by_hand_and_gradient():

@@ -11,8 +11,12 @@ from implicit_models.sim.budget_rows import keep
 from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT
 from implicit_models.sim.sparsify import sparsify
-from reproduction import kernel_rows, kernel_study, resnet_search, resnet_study, resnet_tables
-from reproduction.resnet_figures import against_images, by_iteration, by_layer, frontier
+from reproduction.ch3_resnet20_cifar import compute as resnet_study
+from reproduction.ch3_resnet20_cifar import kernel_rows
+from reproduction.ch3_resnet20_cifar import kernels as kernel_study
+from reproduction.ch3_resnet20_cifar import search as resnet_search
+from reproduction.ch3_resnet20_cifar import tables as resnet_tables
+from reproduction.ch3_resnet20_cifar.show import against_images, by_iteration, by_layer, frontier
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reproduction.results import Results, load, numbers, plain, save, summary
+from reproduction.book.results import Results, load, numbers, plain, save, summary
 
 
 @settings(max_examples=100, deadline=None)

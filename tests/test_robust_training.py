@@ -7,8 +7,8 @@ from torch import nn
 
 from data_gen.dataset import Dataset
 from implicit_models.robustness.penalties import convex_penalty, sensitivity_norm
-from reproduction import robust_training
-from reproduction.robust_training import (
+from reproduction.ch4_robust_training import compute as robust_training
+from reproduction.ch4_robust_training.compute import (
     OBJECTIVES,
     Objective,
     attacked_batch,

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from reproduction.baselines.decoders import SequenceTransformer
-from reproduction.baselines.linear import Linear
-from reproduction.baselines.mlp import MLP
-from reproduction.baselines.sequence import SequenceImplicitRNN
-from reproduction.evaluation import count_parameters
-from reproduction.recipe import Recipe
-from reproduction.rolling_study import (
+from reproduction import ch5_rolling_average as rolling
+from reproduction.ch5_rolling_argmax import (
     AccuracyStudy,
     accuracy_by_step,
     changed_by_scaling,
@@ -19,8 +14,13 @@ from reproduction.rolling_study import (
     recursion_difference,
     run_accuracy_study,
 )
-from reproduction.tasks import rolling
-from reproduction.training import evaluate
+from reproduction.core.recipe import Recipe
+from reproduction.core.scores import count_parameters
+from reproduction.core.train import evaluate
+from reproduction.models.decoders import SequenceTransformer
+from reproduction.models.linear import Linear
+from reproduction.models.mlp import MLP
+from reproduction.models.sequence import SequenceImplicitRNN
 
 
 def implicit(n, p, q):

@@ -7,9 +7,7 @@ import scipy.sparse as sp
 from data_gen.dataset import Dataset
 from implicit_models.layers import ImplicitModel
 from implicit_models.sim.states import states
-from reproduction.baselines.mlp import MLP
-from reproduction.recipe import Recipe
-from reproduction.scaling_study import (
+from reproduction.ch3_scaling import (
     available_cores,
     chunk_costs,
     compare_backends,
@@ -20,6 +18,8 @@ from reproduction.scaling_study import (
     row_set,
     run_rows,
 )
+from reproduction.core.recipe import Recipe
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from torch import nn
 from data_gen.dataset import Dataset
 from implicit_models.robustness.problem import from_matrices
 from implicit_models.robustness.sensitivity import sensitivity_matrix
-from reproduction import sensitivity_study as study
-from reproduction.baselines.mlp import MLP
-from reproduction.sensitivity_figures import matrix_and_row_sums, row_images, rows_against_gain
+from reproduction.ch4_sensitivity import compute as study
+from reproduction.ch4_sensitivity.show import matrix_and_row_sums, row_images, rows_against_gain
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_random_models_and_the_proof_of_theorem_5():
 
 
 def test_a_network_of_the_study_and_missing_images(images, tmp_path, monkeypatch):
-    from reproduction import trained
+    from reproduction.core import cache as trained
 
     monkeypatch.setattr(trained, "cache_dir", lambda: tmp_path)
     named = Dataset(images.u_train, images.y_train, images.test, {**images.meta, "name": "rows"})

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from reproduction.baselines.sequence import SequenceImplicitRNN, SequenceLSTM, as_sequences
-from reproduction.evaluation import count_parameters
-from reproduction.recipe import Recipe
-from reproduction.training import train
+from reproduction.core.recipe import Recipe
+from reproduction.core.scores import count_parameters
+from reproduction.core.train import train
+from reproduction.models.sequence import SequenceImplicitRNN, SequenceLSTM, as_sequences
 
 
 def normal(*shape, seed=0):

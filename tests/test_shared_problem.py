@@ -9,7 +9,7 @@ from implicit_models.sim.budget_rows import keep
 from implicit_models.sim.network_layers import read_layers
 from implicit_models.sim.shared_problem import shared_problem
 from implicit_models.sim.shared_rows import solve_shared
-from reproduction.kernel_rows import restricted
+from reproduction.ch3_resnet20_cifar.kernel_rows import restricted
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from torch import nn
 from implicit_models.sim.budget_rows import keep
 from implicit_models.sim.sparse_model import ridge_head
 from implicit_models.sim.sparsify import sparsify
-from reproduction.baselines.resnet20 import Block
+from reproduction.models.resnet20 import Block
 
 
 class Residual(nn.Module):

@@ -7,10 +7,9 @@ import torch
 from data_gen.dataset import Dataset
 from implicit_models.sim.scaling import scale_of
 from implicit_models.sim.states import states
-from reproduction.baselines.mlp import MLP
-from reproduction.pruning import nonzeros, sparsity
-from reproduction.recipe import Recipe
-from reproduction.sparse_states import (
+from reproduction.core.pruning import nonzeros, sparsity
+from reproduction.core.recipe import Recipe
+from reproduction.core.sparse_states import (
     accuracy_of,
     largest_without_loss,
     lasso_sweep,
@@ -19,7 +18,7 @@ from reproduction.sparse_states import (
     radius_sweep,
     refit_head,
 )
-from reproduction.sparsity_study import (
+from reproduction.core.sparsity import (
     best_sparse,
     lasso_curve,
     magnitude_curves,
@@ -29,6 +28,7 @@ from reproduction.sparsity_study import (
     radius_curve,
     share_curves,
 )
+from reproduction.models.mlp import MLP
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from implicit_models.sim.network_layers import INPUT, read_layers
 from implicit_models.sim.rows import solve_rows
 from implicit_models.sim.sparsify import _check_device, sparsify
 from implicit_models.wellposed import certificate
-from reproduction.baselines.resnet20 import Block
+from reproduction.models.resnet20 import Block
 
 
 class Residual(nn.Module):

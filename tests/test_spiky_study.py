@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_gen.spiky import FREQUENCIES, spike, spiky
-from reproduction.evaluation import count_parameters
-from reproduction.spiky_study import (
+from reproduction.ch5_spiky import task
+from reproduction.ch5_spiky.compute import (
     SPACING,
     closest_epoch,
     control_forecasts,
@@ -20,8 +20,8 @@ from reproduction.spiky_study import (
     stretch,
     unit_factors,
 )
-from reproduction.tasks import spiky as task
-from reproduction.tasks.registry import ARCHITECTURES
+from reproduction.core.registry import ARCHITECTURES
+from reproduction.core.scores import count_parameters
 
 
 def small(**options):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_gen.functions import identity
-from reproduction.baselines.linear import Linear
-from reproduction.baselines.mlp import MLP
-from reproduction.recipe import Recipe
-from reproduction.study import loglog_slope, ratio, run_study, scaled
+from reproduction.core.recipe import Recipe
+from reproduction.core.study import loglog_slope, ratio, run_study, scaled
+from reproduction.models.linear import Linear
+from reproduction.models.mlp import MLP
 
 
 @settings(max_examples=50, deadline=None)
@@ -77,8 +77,8 @@ def test_study_holds_every_model_seed_and_shift():
 def test_cached_study_is_the_same_study(tmp_path, monkeypatch):
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path))
     plain = small_study()
-    first = small_study(key_module="reproduction.baselines.linear")
-    again = small_study(key_module="reproduction.baselines.linear")
+    first = small_study(key_module="reproduction.models.linear")
+    again = small_study(key_module="reproduction.models.linear")
     assert plain.errors == first.errors == again.errors
     assert again.histories["mlp"][0].cpu_seconds == first.histories["mlp"][0].cpu_seconds  # read, not trained again
 

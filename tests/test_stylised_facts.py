@@ -7,7 +7,7 @@ import pytest
 
 from data_gen.market import minute_market
 from data_gen.stylised_facts import autocorrelation, hill_index, stylised_facts
-from reproduction.volatility_study import real_bars, real_rows
+from reproduction.ch5_volatility.compute import real_bars, real_rows
 
 
 def test_hill_index_of_a_pareto_law():

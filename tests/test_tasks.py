@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from data_gen.dataset import Dataset
-from reproduction.evaluation import count_parameters
-from reproduction.recipe import Recipe
-from reproduction.tasks import arithmetic, fashion, identity
-from reproduction.tasks.registry import ARCHITECTURES
-from reproduction.training import accuracy, evaluate, train
+from reproduction import ch5_arithmetic as arithmetic
+from reproduction import ch5_identity as identity
+from reproduction.classifiers import fashion
+from reproduction.core.recipe import Recipe
+from reproduction.core.registry import ARCHITECTURES
+from reproduction.core.scores import count_parameters
+from reproduction.core.train import accuracy, evaluate, train
 
 # Formulas, independent of the modules that the registry builds.
 

@@ -5,7 +5,7 @@ import pytest
 
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.learned import LearnedLocator
-from reproduction import train_locator as command
+from reproduction.tools import train_locator as command
 
 
 @pytest.fixture(autouse=True)

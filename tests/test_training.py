@@ -11,10 +11,10 @@ from torch import nn
 
 from data_gen.functions import identity
 from implicit_models.layers import ImplicitModel
-from reproduction.baselines.linear import Linear
-from reproduction.baselines.mlp import MLP
-from reproduction.baselines.transformer import DepthwiseEncoder
-from reproduction.training import CheckpointError, History, Recipe, accuracy, evaluate, predict, train
+from reproduction.core.train import CheckpointError, History, Recipe, accuracy, evaluate, predict, train
+from reproduction.models.linear import Linear
+from reproduction.models.mlp import MLP
+from reproduction.models.transformer import DepthwiseEncoder
 
 
 def regression(n=60, p=4, q=2, seed=0):
@@ -198,7 +198,7 @@ def test_full_batch_and_indexed_batches_agree_with_the_shuffled_copy(monkeypatch
     u, y = regression()
     one, other = MODELS["mlp"](), MODELS["mlp"]()
     train(one, u, y, recipe=Recipe(epochs=3, batch_size=7), seed=1)
-    monkeypatch.setattr("reproduction.training.SHUFFLED_COPY_SIZE", 0)
+    monkeypatch.setattr("reproduction.core.train.SHUFFLED_COPY_SIZE", 0)
     train(other, u, y, recipe=Recipe(epochs=3, batch_size=7), seed=1)
     assert same(weights(one), weights(other))
     full = [MODELS["mlp"]() for _ in range(2)]

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from implicit_models.layers import ImplicitModel
-from reproduction.baselines.mlp import MLP
-from reproduction.recipe import History
-from reproduction.training_cost import kept_bytes, memory_table, seconds_an_epoch, with_settings
+from reproduction.ch5_depth.cost import kept_bytes, memory_table, seconds_an_epoch, with_settings
+from reproduction.core.recipe import History
+from reproduction.models.mlp import MLP
 
 
 def test_a_network_keeps_one_activation_a_layer():

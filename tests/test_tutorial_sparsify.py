@@ -12,8 +12,8 @@ from torch import nn
 
 from implicit_models.sim.budget_rows import keep
 from implicit_models.sim.sparsify import sparsify
-from reproduction import tutorial_sparsify as tutorial
-from reproduction.tutorial_network import Task, small_network
+from reproduction.tutorial_sparsify import compute as tutorial
+from reproduction.tutorial_sparsify.network import Task, small_network
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import torch
 
 from data_gen.market import minute_market
 from data_gen.volatility import to_variance
-from reproduction.evaluation import count_parameters, predict
-from reproduction.relative_loss import RelativeRecipe
-from reproduction.tasks import volatility as task
-from reproduction.tasks.registry import ARCHITECTURES
+from reproduction.ch5_volatility import task
+from reproduction.ch5_volatility.loss import RelativeRecipe
+from reproduction.core.registry import ARCHITECTURES
+from reproduction.core.scores import count_parameters, predict
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reproduction import rescaling_facts as scaling
-from reproduction import wellposedness_facts as facts
-from reproduction.wellposedness_figures import REGIONS, region
+from reproduction.ch2_wellposedness import compute as facts
+from reproduction.ch2_wellposedness import rescaling as scaling
+from reproduction.ch2_wellposedness.show import REGIONS, region
 
 
 @pytest.mark.parametrize(("slope", "expected"), [(2.0, [2, 0]), (0.5, [1, 1]), (-4.0, [1, 1]), (1.0, [1, 0])])

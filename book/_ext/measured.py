@@ -5,7 +5,7 @@ them is typed.
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
     {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
     {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name
-    ("accuracy, %") ```{drawn} reproduction.figures:identity_figure ch5_identity
+    ("accuracy, %") ```{drawn} reproduction.core.figures:identity_figure ch5_identity
     :alt: what a reader who does not see it must know
     :name: fig-...
     Caption.
@@ -200,7 +200,7 @@ class Drawn(SphinxDirective):
         import matplotlib
 
         matplotlib.use("Agg")
-        from reproduction.plotting import use_style
+        from reproduction.core.plots import use_style
 
         use_style()
         path = DRAWN / f"{notebook}_{name}.png"

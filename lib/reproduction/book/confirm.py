@@ -34,7 +34,9 @@ from reproduction.book.results import RESULTS, load, save
 
 FOLDER = ROOT / ".confirm"
 # Where the machinery of a build stood before it had a package of its own.
-EARLIER = tuple(f"reproduction.{m}" for m in ("results", "parameters", "claims", "pages", "execute", "content_key"))
+EARLIER = tuple(
+    f"reproduction.{m}" for m in ("results", "parameters", "claims", "pages", "execute", "content_key", "plotting")
+)
 TIME_UNITS = ("s", "ms", "us", "µs", "ns", "min", "h", "CPU s", "by the clock")
 
 

@@ -30,7 +30,7 @@ FOLDERS = {
     "benchmarks": "benchmarks",
 }
 # Leaves: the machinery of a build, and what draws, prints or keeps compiled code. None of it changes a recorded value.
-SHOWN = ("reproduction.book", "reproduction.book.*", "reproduction.plotting", "implicit_models.*kernel_cache")
+SHOWN = ("reproduction.book", "reproduction.book.*", "reproduction.core.plots", "implicit_models.kernels")
 # An annotation is no code, but these two decide what a dataclass takes as a field.
 FIELD_KINDS = ("ClassVar", "InitVar", "KW_ONLY")
 ROUNDS = 8

@@ -1,1 +1,0 @@
-"""Explicit models that the papers compare with, and the controls that explain the comparison."""

@@ -1,0 +1,1 @@
+"""Chapter 2: networks as implicit models, checked and drawn."""

@@ -1,0 +1,1 @@
+"""Chapter 3: safe elimination of features, on images and on stations of earthquakes."""

@@ -1,0 +1,1 @@
+"""Chapter 3: SIM on a trained ResNet-20."""

@@ -1,0 +1,1 @@
+"""Chapter 3: SIM on Fashion-MNIST, attacks on its models, matched networks."""

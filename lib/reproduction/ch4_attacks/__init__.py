@@ -1,0 +1,1 @@
+"""Chapter 4: attacks on Fashion-MNIST and their table."""

@@ -1,0 +1,320 @@
+"""Sparse and dense attacks on classifiers of images: the protocols that Table 4.1 leaves open, linear programmes,
+transfer.
+
+Rates are per cent of the samples that the network classifies right before the attack: a sample that is wrong already is
+no success.
+
+Source: Tsai thesis (2024), section 4.4, Table 4.1, Figures 4.5 to 4.7.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import nn
+
+from data_gen.dataset import Dataset
+from implicit_models.compose import from_network
+from implicit_models.robustness.attacks import Attack, attack
+from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.gradient_attacks import logits
+from implicit_models.robustness.input_sets import uncertainty
+from implicit_models.robustness.lp import Programme, batch_units
+from implicit_models.robustness.problem import Problem, problem
+from implicit_models.robustness.sensitivity import sensitivity_matrix
+from implicit_models.robustness.sparse_attacks import perturb, scores
+from reproduction.classifiers import fashion
+from reproduction.core.cache import train_or_load
+from reproduction.core.scores import accuracy
+
+SHARES = (0.1, 1.0, 10.0, 20.0, 30.0)  # per cent of the inputs, the rows of Table 4.1
+CLIP = (0.0, 1.0)
+# What happens to the k chosen pixels: uniform draws of a range, or the step to 0 or 1 along the sign of the
+# cross-entropy's gradient.
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "replace": {"values": (0.0, 1.0)},
+    "small": {"values": (0.0, 0.1)},
+    "sign": {"eps": float("inf"), "clip": CLIP},
+}
+COLUMNS = ("sensitivity", "gradient", "label_gradient", "random")
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {"seeds": (0,), "samples": 400, "programmes": 6, "examples": 150},
+    "full": {"seeds": (0, 1, 2), "samples": 1200, "programmes": 36, "examples": 300},
+}
+
+
+def pixels(share: float, p: int) -> int:
+    """Number of inputs that a share in per cent stands for, at least one."""
+    if not 0 <= share <= 100:
+        raise ValueError(f"a share must lie between 0 and 100 per cent, got {share}")
+    return max(1, round(share / 100 * p))
+
+
+def rate(found: Attack, right: np.ndarray) -> float:
+    """Successes over the samples that were right before, per cent; NaN without any."""
+    return 100 * float(found.success.sum() / right.sum()) if right.any() else float("nan")
+
+
+def is_right(model: nn.Module, u: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"]) -> np.ndarray:
+    """(N,) which samples the network classifies right, in float64."""
+    return logits(model, np.asarray(u, dtype=np.float64)).argmax(axis=1) == y
+
+
+def classified_right(model: nn.Module, images: Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first `count` test images that the network classifies right, in float64, and their labels."""
+    u, y = images.test[next(iter(images.test))]
+    head = slice(None, 4 * count)  # enough of them for an accuracy above a quarter
+    chosen = np.flatnonzero(is_right(model, u[head], y[head]))[:count]
+    return np.asarray(u[chosen], dtype=np.float64), y[chosen]
+
+
+def deep_network(images: Dataset, seed: int, profile: str) -> nn.Module:
+    """784-64-32-16-10 with the recipe of the Fashion-MNIST classifiers, on any images."""
+    if images.meta["name"] == "fashion_mnist":
+        return fashion.trained(images, seed, profile, progress=False)["explicit"][0].eval()
+    build, recipe = fashion.models(
+        seed, profile, in_features=images.u_train.shape[1], n_classes=len(images.meta["classes"])
+    )["explicit"]
+    model, _ = train_or_load(
+        f"{images.meta['name']}-explicit-{profile}",
+        build=build,
+        data=images,
+        recipe=recipe,
+        seed=seed,
+        key_modules=fashion.KEY_MODULES["explicit"],
+        evaluate=lambda m: accuracy(m, images.test)[0],
+        progress=False,
+    )
+    return model.eval()
+
+
+def as_problem(model: nn.Module) -> Problem:
+    """The matrices of an implicit model or of a feed-forward network."""
+    return problem(model if hasattr(model, "n_states") else from_network(model))
+
+
+def share_table(
+    model: nn.Module, u: np.ndarray, y: np.ndarray, shares: Sequence[float], seed: int, *, sensitivity: Any = None
+) -> dict[str, Any]:
+    """Success against the share of pixels, for every protocol and ranking.
+
+    Returns: {protocol: {column: rates}}, columns of `COLUMNS`, and "jsma" of the protocol "sign"; "wrong": {column: per
+    cent of all samples that are misclassified after "replace", those that were so before among them}.
+    """
+    u, p = np.asarray(u, dtype=np.float64), u.shape[1]
+    right, counts = is_right(model, u, y), [pixels(share, u.shape[1]) for share in shares]
+    S = np.asarray(sensitivity_matrix(model)) if sensitivity is None else sensitivity
+    table: dict[str, Any] = {protocol: {} for protocol in PROTOCOLS}
+    table["wrong"] = {}
+    for protocol, options in PROTOCOLS.items():
+        for column in COLUMNS:
+            found = [
+                attack(
+                    model,
+                    u,
+                    y,
+                    method=column,
+                    k=k,
+                    sensitivity=S if column == "sensitivity" else None,
+                    seed=seed,
+                    **options,
+                )
+                for k in counts
+            ]
+            table[protocol][column] = [rate(one, right) for one in found]
+            if protocol == "replace":
+                table["wrong"][column] = [100 * float(1 - is_right(model, one.U_adv, y).mean()) for one in found]
+    # greedy and nested: the pixels that a sample needed tell its success at every k
+    found = attack(model, u, y, method="jsma", k=min(p, max(counts)), **PROTOCOLS["sign"])
+    table["sign"]["jsma"] = [100 * float((found.success & (found.changed <= k)).sum() / right.sum()) for k in counts]
+    return table
+
+
+def transfer_table(
+    model: nn.Module,
+    surrogate: nn.Module,
+    untrained: nn.Module,
+    images: Dataset,
+    u: np.ndarray,
+    y: np.ndarray,
+    shares: Sequence[float],
+    seed: int,
+) -> dict[str, list[float]]:
+    """Success of "replace" where the ranking comes from elsewhere: nothing of the network under attack is used but for
+    "own" and "own_gradient".
+
+    Returns: rates of rankings by S of the network itself ("own"), of the surrogate, of a mean row of the surrogate's S
+    ("any_row": no label), of the network before training ("untrained"); by |grad CE| of the network ("own_gradient")
+    and of the surrogate ("surrogate_gradient"); by the standard deviation of each pixel over the training images
+    ("spread": no network); and at random.
+    """
+    u, right = np.asarray(u, dtype=np.float64), is_right(model, u, y)
+    S, other, before = (np.asarray(sensitivity_matrix(net)) for net in (model, surrogate, untrained))
+    rank: dict[str, np.ndarray] = {
+        "own": S[y],
+        "surrogate": other[y],
+        "any_row": np.tile(other.mean(axis=0), (len(u), 1)),
+        "untrained": before[y],
+        "own_gradient": scores(model, u, y, "gradient"),
+        "surrogate_gradient": scores(surrogate, u, y, "gradient"),
+        "spread": np.tile(np.std(images.u_train, axis=0), (len(u), 1)),
+        "random": scores(model, u, y, "random", seed=seed),
+    }
+    out: dict[str, list[float]] = {name: [] for name in rank}
+    for name, score in rank.items():
+        for share in shares:
+            moved = perturb(u, score, pixels(share, u.shape[1]), values=(0.0, 1.0), seed=seed)
+            out[name].append(100 * float((right & ~is_right(model, moved, y)).sum() / right.sum()))
+    return out
+
+
+DENSE: dict[str, dict[str, Any]] = {
+    "random": {"method": "random"},
+    "sensitivity": {"method": "sensitivity"},
+    "fgsm": {"method": "fgsm"},
+    "pgd": {"method": "pgd"},
+    "lp_discrepancy": {"method": "lp", "objective": "discrepancy", "relaxation": "displayed"},
+    "lp_discrepancy_theorem7": {"method": "lp", "objective": "discrepancy", "relaxation": "theorem7"},
+    "lp_margin_displayed": {"method": "lp", "objective": "margin", "relaxation": "displayed"},
+    "lp_margin": {"method": "lp", "objective": "margin", "relaxation": "triangle"},
+}
+SPARSE: dict[str, dict[str, Any]] = {
+    "random": {"method": "random"},
+    "sensitivity": {"method": "sensitivity"},
+    "gradient": {"method": "gradient"},
+    "jsma_papernot": {"method": "jsma", "saliency": "papernot", "pairs": True},
+    "jsma": {"method": "jsma"},
+    "lp_margin": {"method": "lp", "objective": "margin", "relaxation": "triangle"},
+}
+
+
+def dense_rates(
+    task: Problem, u: np.ndarray, y: np.ndarray, epsilons: Sequence[float], seed: int
+) -> dict[str, list[float]]:
+    """Success of every attack of `DENSE` on samples that are right, one rate a radius."""
+    return {
+        name: [100 * float(attack(task, u, y, eps, clip=CLIP, seed=seed, **options).success.mean()) for eps in epsilons]
+        for name, options in DENSE.items()
+    }
+
+
+def sparse_rates(
+    task: Problem, u: np.ndarray, y: np.ndarray, counts: Sequence[int], seed: int
+) -> dict[str, list[float]]:
+    """Success of every attack of `SPARSE`, whose k pixels go to 0 or 1."""
+    eps = float("inf")
+    return {
+        name: [
+            100 * float(attack(task, u, y, eps, k=k, clip=CLIP, seed=seed, **options).success.mean()) for k in counts
+        ]
+        for name, options in SPARSE.items()
+    }
+
+
+def discrepancy_facts(task: Problem, u: np.ndarray, eps: float, seed: int, draws: int = 20) -> dict[str, float]:
+    """The programme for sum_i (x_i - x0_i)^2 against the sum of the separate maxima, and what it leaves open.
+
+    Mathematics: over |x - x0| <= sigma the concave envelope of each term is its chord, largest at x0 + sigma, which
+        satisfies x >= A x + B u + b for every
+    u of the box. So the optimum is sum_i sigma_i^2 and each u attains it.
+
+    Returns: "gap" (programme less trivial sum, relative, largest over samples), "violation" (largest of A x + B u + b -
+    x over x = x0 + sigma and random corners u, relative to x), and the same programme with ties broken by a small cost
+    on u with random signs: "tied" (inputs that follow the tie, per cent), "tied_gap" (change of the sum of squares,
+        relative).
+    """
+    inputs, rng = uncertainty(u, eps=eps), np.random.default_rng(seed)
+    start = bounds(task, u, eps=eps, method="box")
+    programme, gap, violation, tied_gap, tied = Programme(task, inputs), 0.0, -np.inf, 0.0, []
+    for i in range(len(u)):
+        units = batch_units(task, start, "displayed", i)
+        programme.set_sample(i, units)
+        x0, low, high = start.cert.x0[i], units.xl, units.xh
+        slope = ((high - x0) ** 2 - (low - x0) ** 2) / np.where(high > low, high - low, 1.0)
+        signs, constant = rng.choice([-1.0, 1.0], task.p), float(np.sum((low - x0) ** 2 - slope * low))
+        value = constant - programme.minimise(-slope, np.zeros(task.p)).reported
+        tie = 1e-3 * np.abs(slope).max() * signs
+        other = programme.minimise(-slope, tie)
+        trivial = float(np.sum(np.maximum((high - x0) ** 2, (low - x0) ** 2)))
+        gap = max(gap, abs(value - trivial) / trivial)
+        corners = u[i] + eps * rng.choice([-1.0, 1.0], (draws, task.p))
+        excess = corners @ _dense(task.B).T + _dense(task.A) @ high + task.b - high
+        violation = max(violation, float(excess.max() / np.abs(high).max()))
+        tied_gap = max(tied_gap, abs(constant - (other.reported - float(tie @ other.u)) - trivial) / trivial)
+        tied.append(np.mean(np.abs(other.u - (u[i] - eps * signs)) < 1e-9))
+    return {"gap": gap, "violation": violation, "tied": 100 * float(np.mean(tied)), "tied_gap": tied_gap}
+
+
+def _dense(M: Any) -> np.ndarray:
+    return M if isinstance(M, np.ndarray) else M.toarray()
+
+
+def seconds_per_thousand(call: Callable[[], Any], samples: int, repeats: int = 3) -> float:
+    """Least CPU time of a call over the repeats, for a thousand samples."""
+    taken = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        taken.append(time.process_time() - start)
+    return 1000 * min(taken) / samples
+
+
+def costs(model: nn.Module, u: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """CPU seconds of ranking the inputs of a thousand samples, and of the matrix once.
+
+    Returns: "matrix" (once), "sensitivity", "gradient" (rankings), "jsma" (the attack with a tenth of the pixels).
+    """
+    u, S = np.asarray(u, dtype=np.float64), np.asarray(sensitivity_matrix(model))
+    return {
+        "matrix": seconds_per_thousand(lambda: sensitivity_matrix(model), 1000),
+        "sensitivity": seconds_per_thousand(lambda: scores(model, u, y, "sensitivity", sensitivity=S), len(u)),
+        "gradient": seconds_per_thousand(lambda: scores(model, u, y, "gradient"), len(u)),
+        "jsma": seconds_per_thousand(
+            lambda: attack(model, u, y, method="jsma", k=pixels(10, u.shape[1]), **PROTOCOLS["sign"]), len(u), 1
+        ),
+    }
+
+
+def examples(
+    model: Any,
+    u: np.ndarray,
+    y: np.ndarray,
+    attacks: Mapping[str, Mapping[str, Any]],
+    wanted: int,
+    needed: Sequence[str],
+) -> list[dict[str, Any]]:
+    """The first samples on which all `needed` attacks succeed, with what each attack makes of them.
+
+    Returns: one entry a sample: "label" and "panels", each with "name", "image" (three decimals), "predicted", and
+    "marked": the pixels that a sparse attack changed, none for a dense one.
+    """
+    u = np.asarray(u, dtype=np.float64)
+    found = {name: attack(model, u, y, **options) for name, options in attacks.items()}
+    good = np.logical_and.reduce([found[name].success for name in needed])
+    network = model if isinstance(model, nn.Module) else None
+    out = []
+    for i in np.flatnonzero(good)[:wanted]:
+        panels = [{"name": "clean", "image": np.round(u[i], 3), "predicted": int(y[i]), "marked": []}]
+        for name, one in found.items():
+            v = one.U_adv[i]
+            marked = np.flatnonzero(v != u[i]) if attacks[name].get("k") is not None else []
+            panels.append(
+                {
+                    "name": name,
+                    "image": np.round(v, 3),
+                    "predicted": _predicted(model, network, v),
+                    "marked": [int(j) for j in marked],
+                }
+            )
+        out.append({"label": int(y[i]), "panels": panels})
+    return out
+
+
+def _predicted(model: Any, network: nn.Module | None, v: np.ndarray) -> int:
+    if network is not None:
+        return int(logits(network, v[None])[0].argmax())
+    return int(model.output(model.equilibrium(v[None])[0], v[None])[0].argmax())

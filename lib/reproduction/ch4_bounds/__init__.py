@@ -1,0 +1,1 @@
+"""Chapter 4: the thesis' bounds beside interval, dual and triangle bounds."""

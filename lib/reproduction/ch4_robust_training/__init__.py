@@ -1,0 +1,1 @@
+"""Chapter 4: penalties and losses of robust training."""

@@ -1,0 +1,1 @@
+"""Chapter 5: depth of an equilibrium, the ablation of feedback, gradients and cost."""

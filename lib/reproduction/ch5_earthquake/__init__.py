@@ -1,0 +1,1 @@
+"""Chapter 5: earthquake location, its task, controls, study, tables and figures."""

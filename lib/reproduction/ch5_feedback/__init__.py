@@ -1,0 +1,1 @@
+"""Chapter 5: what the strictly upper triangle of A adds."""

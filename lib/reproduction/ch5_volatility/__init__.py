@@ -1,0 +1,1 @@
+"""Chapter 5: volatility of AMC and of a synthetic market."""

@@ -1,1 +1,0 @@
-"""One module a task: its data, architectures and hyper-parameters for each profile."""

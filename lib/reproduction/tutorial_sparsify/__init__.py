@@ -1,0 +1,1 @@
+"""The tutorial page: a network of the reader, sparsified."""

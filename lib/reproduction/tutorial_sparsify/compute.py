@@ -1,0 +1,237 @@
+"""What sparsifying a classifier gains and loses: variants of `sparsify` beside magnitude pruning at equal
+multiplications, time, memory, fine-tuning.
+
+Accuracies and sparsities are in per cent. Sparsity is of multiplications (entries of the rows, layers that were kept
+included, the output left out).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from implicit_models.sim.budget_rows import Budget, kappa, keep, lam
+from implicit_models.sim.sparse_model import SparseModel
+from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.sparsity_report import SparsityReport
+from reproduction.core.plots import legend_below
+from reproduction.core.pruning import magnitude_prune, retrain
+from reproduction.core.recipe import Recipe
+from reproduction.tutorial_sparsify.network import Task
+
+BATCH = 200
+# name -> (label, colour of the colour-blind palette, marker, line); the options of `sparsify` are in VARIANTS.
+STYLES: dict[str, tuple[str, int, str, str]] = {
+    "l1": ("l1 solution, teacher's states", 3, "v", "-"),
+    "refit": ("refit, teacher's states", 1, "^", "-"),
+    "student": ("refit, own states", 9, "s", "-"),
+    "head": ("refit, own states, head", 0, "o", "-"),
+    "shared": ("same, shared kernels", 2, "D", "-"),
+    "magnitude": ("magnitude pruning", 7, "x", "--"),
+    "magnitude_retrained": ("magnitude, retrained on the samples", 4, "P", "--"),
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "l1": {"states": "teacher", "refit": False, "head": False},
+    "refit": {"states": "teacher", "head": False},
+    "student": {"head": False},
+    "head": {},
+    "shared": {"share_conv": True},
+}
+
+
+def budget_of(text: str) -> Budget:
+    """The budget that a text such as "keep(0.1)", "kappa(1.0)" or "lam(0.05)" names.
+
+    Raises: ValueError for another text; what `kappa`, `lam` and `keep` raise.
+    """
+    found = re.fullmatch(r"\s*(kappa|lam|keep)\(\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*\)\s*", text)
+    if not found:
+        raise ValueError(f"budget must read keep(0.1), kappa(1.0) or lam(0.05), got {text!r}")
+    return {"kappa": kappa, "lam": lam, "keep": keep}[found[1]](float(found[2]))
+
+
+def accuracy(model: nn.Module, u: Tensor, y: Tensor) -> float:
+    """Per cent of the samples that a model classifies right."""
+    with torch.no_grad():
+        return 100 * float(torch.cat([model(part).argmax(1) for part in u.split(BATCH)]).eq(y).double().mean())
+
+
+def point(model: SparseModel, task: Task) -> dict[str, float]:
+    """Accuracy, the three counts of a sparse model, and "fitted", the share of the fitted layers' entries that is gone,
+    in [0, 1]."""
+    report = model.report
+    return {
+        "accuracy": accuracy(model, task.u_test, task.y_test),
+        "sparsity": 100 * report.sparsity,
+        "numbers": 100 * report.sparsity_of_numbers,
+        "full_matrix": 100 * report.sparsity_of_full_matrix,
+        "fitted": 1 - share_of_rows(report),
+    }
+
+
+def variant_points(
+    task: Task, budget: Budget, m: int, variants: Sequence[str] = tuple(VARIANTS)
+) -> dict[str, list[dict[str, float]]]:
+    """Name -> `point` at every value of the budget, from the first m samples."""
+    out = {}
+    for name in variants:
+        models = sparsify(task.network, task.u[:m], budget=budget, progress=False, **VARIANTS[name])
+        out[name] = [point(model, task) for model in (models if isinstance(models, list) else [models])]
+    return out
+
+
+def share_of_rows(report: SparsityReport) -> float:
+    """Share of the entries of the fitted layers that a sparse model keeps, in [0, 1]: what a pruned network of as many
+    multiplications keeps of their weights."""
+    own = sum(layer.own_entries for layer in report.layers)
+    return sum(layer.nnz for layer in report.layers) / own
+
+
+def pruned(network: nn.Module, share: float) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The network with the largest weights of each layer kept, a share of them, and the masks; the first and the last
+    layer as they are, as `sparsify` has them."""
+    names = [name for name, weight in network.named_parameters() if weight.ndim >= 2]
+    total = sum(network.get_parameter(name).numel() for name in names)
+    sparse, masks = magnitude_prune(network, round(min(share, 1.0) * total), scope="layer")
+    for name in (names[0], names[-1]):
+        masks.pop(name, None)
+        with torch.no_grad():
+            sparse.get_parameter(name).copy_(network.get_parameter(name))
+    return sparse.eval(), masks
+
+
+def control_points(
+    task: Task, shares: Sequence[float], sparsities: Sequence[float], m: int, epochs: int, seed: int
+) -> dict[str, list[dict[str, float]]]:
+    """Magnitude pruning to each share, as it is and retrained with labels on the first m samples.
+
+    Args: sparsities: of the sparse models with these shares, which the points take.
+    """
+    out: dict[str, list[dict[str, float]]] = {"magnitude": [], "magnitude_retrained": []}
+    recipe = Recipe(epochs, lr=0.002, batch_size=100, loss="cross_entropy")
+    for share, sparsity in zip(shares, sparsities, strict=True):
+        sparse, masks = pruned(task.network, share)
+        again, _ = retrain(sparse, masks, task.u[:m], task.y[:m], recipe=recipe, seed=seed)
+        for name, model in (("magnitude", sparse), ("magnitude_retrained", again.eval())):
+            out[name].append({"accuracy": accuracy(model, task.u_test, task.y_test), "sparsity": sparsity})
+    return out
+
+
+def cpu_ms(model: nn.Module, u: Tensor, repeats: int = 5) -> float:
+    """Least CPU time of a sample in a batch of 200, milliseconds."""
+    part = u[:BATCH]
+    with torch.no_grad():
+        model(part)
+        taken = []
+        for _ in range(repeats):
+            start = time.process_time()
+            model(part)
+            taken.append(time.process_time() - start)
+    return 1000 * min(taken) / len(part)
+
+
+def stored_bytes(model: nn.Module) -> int:
+    """Bytes of what a model computes with: for a `SparseModel` its rows, values and indices, and the layers that it
+    kept; else all parameters and statistics."""
+    if not isinstance(model, SparseModel):
+        return sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
+    total = 0
+    for _, t in model.named_buffers(recurse=False):
+        parts = (t.crow_indices(), t.col_indices(), t.values()) if t.layout == torch.sparse_csr else (t,)
+        total += sum(part.numel() * part.element_size() for part in parts)
+    kept = [i for i, b in enumerate(model.layers.blocks) if i not in model.fitted and not b.derived]
+    item = torch.empty(0, dtype=model.dtype).element_size()
+    return total + item * sum(model.layers.kernel_weights(i) for i in kept)
+
+
+def layer_rows(report: SparsityReport) -> dict[str, dict[str, Any]]:
+    """Layer -> what its report says, for a table."""
+    return {
+        layer.name: {
+            "rows": layer.rows,
+            "columns a row may use": layer.columns,
+            "used, median": layer.support,
+            "entries": layer.nnz,
+            "the network's": layer.own_entries,
+            "R2, fit": round(layer.fit, 3),
+            "R2, held out": None if layer.held_out is None else round(layer.held_out, 3),
+            "largest gap": f"{layer.gap:.0e}",
+            "status": ", ".join(f"{name}: {count}" for name, count in layer.status.items()),
+        }
+        for layer in report.layers
+    }
+
+
+def trainable(model: SparseModel) -> list[nn.Parameter]:
+    """Make the shifts of the rows and the head parameters, in place, and return them: what gradient steps can reach.
+
+    The entries of the rows stay as they are: torch gives a sparse matrix a dense gradient, of the size of the layer's
+        full matrix.
+    """
+    names = [f"b{block}" for block in model.fitted] + [
+        name for name in ("head_weight", "head_bias") if getattr(model, name) is not None
+    ]
+    for name in names:
+        setattr(model, name, nn.Parameter(getattr(model, name)))
+    return [getattr(model, name) for name in names]
+
+
+def fine_tune(model: SparseModel, u: Tensor, y: Tensor, epochs: int, seed: int, lr: float = 1e-3) -> SparseModel:
+    """Train shifts and head, in place, with labels."""
+    parameters = trainable(model)
+    optimizer = torch.optim.Adam(parameters, lr=lr)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        for part in torch.randperm(len(u), generator=generator).split(100):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(u[part]), y[part]).backward()
+            optimizer.step()
+    return model
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """The error that a call ends with, as Python prints it.
+
+    Raises: RuntimeError where it does not end with one.
+    """
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    raise RuntimeError("nothing was refused")
+
+
+def tradeoff(axes, curves: Mapping[str, Sequence[Sequence[Mapping[str, float]]]], dense: float) -> None:
+    """Accuracy against sparsity, medians over seeds with the range; dense: accuracy of the network itself.
+
+    Args: curves: name -> one list of points a seed.
+    """
+    import seaborn
+
+    palette = seaborn.color_palette("colorblind")
+    for name, seeds in curves.items():
+        label, colour, marker, line = STYLES[name]
+        x = np.median([[float(p["sparsity"]) for p in points] for points in seeds], axis=0)
+        y = np.array([[float(p["accuracy"]) for p in points] for points in seeds])
+        middle, order = np.median(y, axis=0), np.argsort(x)
+        bars = np.abs(np.vstack([y.min(axis=0), y.max(axis=0)]) - middle)
+        axes.errorbar(
+            x[order],
+            middle[order],
+            yerr=bars[:, order],
+            capsize=2,
+            linewidth=1.4,
+            label=label,
+            color=palette[colour],
+            marker=marker,
+            linestyle=line,
+        )
+    axes.axhline(dense, color="0.4", linewidth=1, linestyle=":", label="the network itself")
+    axes.set(xlabel="multiplications saved (%)", ylabel="test accuracy (%)")
+    legend_below(axes)

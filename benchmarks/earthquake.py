@@ -41,7 +41,7 @@ REAL = {
 
 def events(n: int, reach_deg: float, noise_s: float, noise_deg: float, table, *, half: bool = False, seed: int = 0):
     """Samples of n random mesh points and depths; half: of the learned locators' half of the globe."""
-    from data_gen.earthquake import make_samples, mesh
+    from data_gen.earthquakes import make_samples, mesh
 
     rng = np.random.default_rng(seed)
     lat, lon = mesh(seed=seed)

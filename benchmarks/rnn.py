@@ -136,7 +136,7 @@ def errors_of(
 
 def training_seconds(epochs: int) -> tuple[float, float]:
     """CPU seconds of `epochs` epochs of the argmax task (10,000 sequences of 10, batch 100), and the test accuracy."""
-    from data_gen.rolling import rolling_argmax
+    from data_gen.synthetic.rolling import rolling_argmax
     from implicit_models.layers import ImplicitRNN
     from reproduction.core.recipe import Recipe
     from reproduction.core.train import train

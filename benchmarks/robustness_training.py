@@ -17,7 +17,7 @@ MOST_SECONDS = 400.0
 
 def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
     """Ratios (none), checks and table rows: training, CPU s, clean, attacked, interval, certified."""
-    from data_gen.vision import load
+    from data_gen.images.vision import load
     from reproduction.ch4_robust_training.compute import Objective, fit, measured, untrained
 
     images = load("fashion_mnist", seed=0)

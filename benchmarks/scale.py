@@ -65,7 +65,7 @@ def network_and_images(m: int, seed: int = 0):
     """ResNet-20 and the first m of the training images in the order of a seed; test images and labels."""
     import torch
 
-    from data_gen.cifar import cifar10
+    from data_gen.images.cifar import cifar10
     from reproduction.models.resnet20 import published
 
     data = cifar10(subset=True)

@@ -69,7 +69,7 @@ def phases_of(model, depth: float) -> None:
 
 def numpy_stations(lat, lon, depth, table, seed, low, high, n_stations=5):
     """The generator's draws by whole-array formulas: latitude, longitude, back-azimuth, travel time."""
-    from data_gen.streams import stream
+    from data_gen.core.streams import stream
 
     drawn = stream(seed, "samples stations").random((len(lat), n_stations, 2))
     column = low + (drawn[..., 0] * (high + 1 - low)).astype(np.int64)
@@ -86,7 +86,7 @@ def run(quick: bool) -> harness.Report:
     from obspy.taup import TauPyModel
     from scipy.interpolate import RectBivariateSpline, RegularGridInterpolator
 
-    from data_gen.earthquake import make_samples, mesh
+    from data_gen.earthquakes import make_samples, mesh
     from implicit_models.seismology.encoding import Encoding
     from implicit_models.seismology.table import build_p_table
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
 from reproduction.ch3_sim_fashion.compute import (
     TABLE_2,

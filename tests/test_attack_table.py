@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks import Attack, attack
 from reproduction.ch4_attacks import compute as tables

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data_gen.bars import BarsError, check_bars, read_bars
-from data_gen.market import minute_market
+from data_gen.market.bars import BarsError, check_bars, read_bars
+from data_gen.market.minutes import minute_market
 from reproduction.ch5_volatility.compute import real_rows
 
 FIELDS = ("open", "high", "low", "close", "volume", "vwap")

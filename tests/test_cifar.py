@@ -8,8 +8,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from data_gen import cifar
-from data_gen.dataset import DatasetUnavailable
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.images import cifar
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.compose import from_network
 from implicit_models.robustness.attacks import attack
 from implicit_models.robustness.problem import problem

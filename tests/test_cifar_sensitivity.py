@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from reproduction.ch4_resnet20_cifar import sensitivity as study
 from reproduction.models.resnet20 import ResNet20
 from reproduction.resnet20 import network as networks

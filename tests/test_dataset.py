@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import data_gen
-from data_gen.dataset import Dataset, DatasetUnavailable
+from data_gen.core.dataset import Dataset, DatasetUnavailable
 
 
 def arrays(n, p=3, q=1):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data_gen import earthquake
-from data_gen.earthquake import make_samples, mesh
+from data_gen.earthquakes import make_samples, mesh
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.table import build_p_table
 

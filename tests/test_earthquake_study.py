@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.earthquake import make_samples
+from data_gen.earthquakes import make_samples
 from implicit_models.seismology.encoding import Encoding
 from reproduction.book.results import Results, numbers
 from reproduction.ch5_earthquake import compute as study

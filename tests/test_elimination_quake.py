@@ -4,7 +4,7 @@ confirms."""
 import numpy as np
 import pytest
 
-from data_gen.earthquake import mesh
+from data_gen.earthquakes import mesh
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.sim.states import states
 from reproduction.book.results import Results, numbers

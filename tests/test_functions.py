@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.functions import TABLE_5_2_RANGES, addition, identity, subtraction
-from data_gen.streams import stream
+from data_gen.core.streams import stream
+from data_gen.synthetic.functions import TABLE_5_2_RANGES, addition, identity, subtraction
 
 
 def test_identity_is_the_identity_on_the_stated_ranges():

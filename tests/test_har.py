@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.volatility import ZERO_VARIANCE, window_variance
+from data_gen.market.volatility import ZERO_VARIANCE, window_variance
 from reproduction.models.har import (
     HAR,
     Constant,

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.functions import addition, identity, subtraction
-from data_gen.rolling import rolling_argmax, rolling_average
-from data_gen.spiky import spiky
+from data_gen.synthetic.functions import addition, identity, subtraction
+from data_gen.synthetic.rolling import rolling_argmax, rolling_average
+from data_gen.synthetic.spiky import spiky
 from implicit_models.layers import ImplicitModel, ImplicitRNN
 from reproduction.ch5_depth import compute as depth_study
 from reproduction.models.mlp import MLP

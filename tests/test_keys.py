@@ -235,10 +235,10 @@ def test_parameter_without_json_form_is_refused():
 def test_key_is_the_same_in_another_process():
     script = (
         "from reproduction.book.keys import content_key\n"
-        "print(content_key(modules=['data_gen.rolling'], parameters={}, data={}))"
+        "print(content_key(modules=['data_gen.synthetic.rolling'], parameters={}, data={}))"
     )
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
-    assert other == content_key(modules=["data_gen.rolling"], parameters={}, data={})
+    assert other == content_key(modules=["data_gen.synthetic.rolling"], parameters={}, data={})
 
 
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
@@ -282,8 +282,8 @@ def test_what_draws_or_builds_pages_is_in_no_key(name):
 def test_the_earthquakes_do_not_depend_on_images():
     found = Graph()
     closure = found.closure(notebook_refs(code_of(read_notebook("ch5_earthquake")), found)[1])
-    assert "data_gen.earthquake" in closure
-    assert not {"data_gen.vision", "reproduction.classifiers.fashion"} & set(closure)
+    assert "data_gen.earthquakes" in closure
+    assert not {"data_gen.images.vision", "reproduction.classifiers.fashion"} & set(closure)
 
 
 def test_functions_have_their_qualified_names():

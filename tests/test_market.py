@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.market import autoregression, minute_market, volatility_profile, volume_profile
-from data_gen.market_regimes import LANDMARKS, REGIMES, MarketParameters
-from data_gen.streams import stream
+from data_gen.core.streams import stream
+from data_gen.market.minutes import autoregression, minute_market, volatility_profile, volume_profile
+from data_gen.market.regimes import LANDMARKS, REGIMES, MarketParameters
 
 
 @pytest.fixture(scope="module")

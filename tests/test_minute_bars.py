@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.market import minute_market
-from data_gen.minute_bars import MinuteBars
-from data_gen.sessions import sessions
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.minutes import minute_market
+from data_gen.market.sessions import sessions
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen import text
-from data_gen.text import topics
+from data_gen.text import topics as text
+from data_gen.text.topics import topics
 from reproduction.classifiers import newsgroups
 from reproduction.core.scores import count_parameters
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.cifar import SUBSET, WEIGHTS, cifar10
+from data_gen.images.cifar import SUBSET, WEIGHTS, cifar10
 from implicit_models.compose_network import assemble
 from reproduction.models.resnet20 import Block, ResNet20, published
 

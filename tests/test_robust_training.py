@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.robustness.penalties import convex_penalty, sensitivity_norm
 from reproduction.ch4_robust_training import compute as robust_training
 from reproduction.ch4_robust_training.compute import (

@@ -33,7 +33,7 @@ def test_argmax_is_the_index_of_the_largest_so_far():
 
 
 def test_argmax_ties_go_to_the_first(monkeypatch):
-    import data_gen.rolling as module
+    import data_gen.synthetic.rolling as module
 
     class Rounded:
         def uniform(self, low, high, shape):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.layers import ImplicitModel
 from implicit_models.sim.states import states
 from reproduction.ch3_scaling import (

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.robustness.problem import from_matrices
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.ch4_sensitivity import compute as study

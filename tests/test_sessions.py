@@ -6,7 +6,7 @@ import exchange_calendars
 import numpy as np
 import pytest
 
-from data_gen.sessions import early_closes, easter, holidays, sessions
+from data_gen.market.sessions import early_closes, easter, holidays, sessions
 
 
 @pytest.fixture(scope="module")

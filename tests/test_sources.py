@@ -12,10 +12,10 @@ import urllib.error
 import numpy as np
 import pytest
 
-from data_gen import sources
-from data_gen.dataset import DatasetUnavailable
-from data_gen.lock import file_lock
-from data_gen.sources import Collection, from_idx, resolve, to_idx
+from data_gen.core import sources
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.core.lock import file_lock
+from data_gen.core.sources import Collection, from_idx, resolve, to_idx
 
 RAW = {"alpha": b"first content", "beta": b"second content" * 100}
 TOY = Collection(
@@ -191,7 +191,7 @@ def test_concurrent_readers_fetch_once(isolated, monkeypatch):
 def test_file_lock_excludes_another_process(tmp_path):
     log = tmp_path / "log"
     program = (
-        "import sys; from pathlib import Path; from data_gen.lock import file_lock\n"
+        "import sys; from pathlib import Path; from data_gen.core.lock import file_lock\n"
         "with file_lock(Path(sys.argv[1])):\n"
         "    open(sys.argv[2], 'a').write('child\\n')\n"
     )

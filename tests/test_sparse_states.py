@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.sim.scaling import scale_of
 from implicit_models.sim.states import states
 from reproduction.core.pruning import nonzeros, sparsity

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from data_gen import spiky
-from data_gen.spiky import spike
+from data_gen.synthetic.spiky import spike
 
 
 def test_formula_inside_and_outside():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.spiky import FREQUENCIES, spike, spiky
+from data_gen.synthetic.spiky import FREQUENCIES, spike, spiky
 from reproduction.ch5_spiky import task
 from reproduction.ch5_spiky.compute import (
     SPACING,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_gen.functions import identity
+from data_gen.synthetic.functions import identity
 from reproduction.core.recipe import Recipe
 from reproduction.core.study import loglog_slope, ratio, run_study, scaled
 from reproduction.models.linear import Linear

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from data_gen.market import minute_market
-from data_gen.stylised_facts import autocorrelation, hill_index, stylised_facts
+from data_gen.market.minutes import minute_market
+from data_gen.market.stylised_facts import autocorrelation, hill_index, stylised_facts
 from reproduction.ch5_volatility.compute import real_bars, real_rows
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from reproduction import ch5_arithmetic as arithmetic
 from reproduction import ch5_identity as identity
 from reproduction.classifiers import fashion

@@ -9,11 +9,11 @@ import zlib
 import numpy as np
 import pytest
 
-from data_gen import text
-from data_gen.dataset import DatasetUnavailable
-from data_gen.trimming import trim
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.text import topics as text
+from data_gen.text.trimming import trim
 
-source = importlib.import_module("data_gen.newsgroups")  # the package's own name of that kind is the function
+source = importlib.import_module("data_gen.text.newsgroups")  # the package's own name of that kind is the function
 
 GROUPS = ("alt.one", "rec.two", "sci.three")
 WORDS = {"alt.one": "apple banana cherry", "rec.two": "ball goal team", "sci.three": "atom orbit energy"}

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from data_gen.functions import identity
+from data_gen.synthetic.functions import identity
 from reproduction.core.cache import train_or_load
 from reproduction.core.train import Recipe, train
 from reproduction.models.mlp import MLP

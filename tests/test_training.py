@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from data_gen.functions import identity
+from data_gen.synthetic.functions import identity
 from implicit_models.layers import ImplicitModel
 from reproduction.core.train import CheckpointError, History, Recipe, accuracy, evaluate, predict, train
 from reproduction.models.linear import Linear

@@ -5,9 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from data_gen import sources, vision
-from data_gen.dataset import DatasetUnavailable
-from data_gen.sources import Collection, to_idx
+from data_gen.core import sources
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.core.sources import Collection, to_idx
+from data_gen.images import vision
 
 # MD5 of the raw IDX files as they circulate; the product pins SHA-256, computed from these bytes.
 MD5 = {

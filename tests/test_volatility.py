@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_minute_bars import without
 
-from data_gen.market import minute_market
-from data_gen.volatility import ZERO_VARIANCE, to_variance, volatility, window_variance
+from data_gen.market.minutes import minute_market
+from data_gen.market.volatility import ZERO_VARIANCE, to_variance, volatility, window_variance
 
 
 @pytest.fixture(scope="module")
@@ -146,4 +146,4 @@ def test_options_that_are_no_integers_are_named(bars, name, value):
 def test_the_package_names_the_function():
     import data_gen
 
-    assert data_gen.volatility is volatility and "volatility" in data_gen.__all__
+    assert data_gen.market.volatility is volatility and "volatility" in data_gen.__all__

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.market import minute_market
+from data_gen.market.minutes import minute_market
 from reproduction.book.results import Results
 from reproduction.ch5_volatility import show as volatility_figures
 from reproduction.ch5_volatility import tables as volatility_tables

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from data_gen.market import minute_market
-from data_gen.volatility import to_variance
+from data_gen.market.minutes import minute_market
+from data_gen.market.volatility import to_variance
 from reproduction.ch5_volatility import task
 from reproduction.ch5_volatility.loss import RelativeRecipe
 from reproduction.core.registry import ARCHITECTURES

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import yfinance
 
-from data_gen.dataset import DatasetUnavailable
-from data_gen.yahoo import DailyBars, daily_bars, download
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.market.yahoo import DailyBars, daily_bars, download
 
 COLUMNS = ["Adj Close", "Close", "High", "Low", "Open", "Volume"]
 

@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.streams import stream
 from implicit_models.sim.backends import RunReport, chunks_of, map_chunks
 from implicit_models.sim.fit import fit_sim, solve_chunk, warm_up
 from implicit_models.sim.gram import gram

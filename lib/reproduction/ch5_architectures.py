@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from data_gen.functions import addition, identity
-from data_gen.rolling import rolling_argmax, rolling_average
+from data_gen.synthetic.functions import addition, identity
+from data_gen.synthetic.rolling import rolling_argmax, rolling_average
 from reproduction.book.results import numbers
 from reproduction.core.registry import ARCHITECTURES, SOURCES, Architecture
 from reproduction.models.linear import Linear

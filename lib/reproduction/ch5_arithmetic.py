@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.functions import ARITHMETIC_FACTORS, TABLE_5_2_RANGES, addition, subtraction
+from data_gen.core.dataset import Dataset
+from data_gen.synthetic.functions import ARITHMETIC_FACTORS, TABLE_5_2_RANGES, addition, subtraction
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
 from reproduction.models.linear import Linear

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.functions import IDENTITY_SHIFTS, identity
+from data_gen.core.dataset import Dataset
+from data_gen.synthetic.functions import IDENTITY_SHIFTS, identity
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
 from reproduction.models.linear import Linear

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from reproduction.core.scores import count_parameters, predict
 from reproduction.core.study import Models, Study, fitted, scaled
 from reproduction.models.decoders import SequenceTransformer, decoded

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.rolling import ARGMAX_SCALES, AVERAGE_SHIFTS, rolling_argmax, rolling_average
+from data_gen.core.dataset import Dataset
+from data_gen.synthetic.rolling import ARGMAX_SCALES, AVERAGE_SHIFTS, rolling_argmax, rolling_average
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
 from reproduction.models.decoders import SequenceTransformer, with_previous_labels

@@ -44,8 +44,8 @@ def content_key(
     """SHA-256 (hex) of source, parameters, definitions, lock file and data.
 
     Args:
-        modules: what the computation calls: first-party modules ("data_gen.rolling") or names in them
-            ("data_gen.rolling:rolling_average"), with all that they depend on.
+        modules: what the computation calls: first-party modules ("data_gen.synthetic.rolling") or names in them
+            ("data_gen.synthetic.rolling:rolling_average"), with all that they depend on.
         parameters: JSON-serialisable values that the computation reads.
         data: name -> checksum of each data set that was resolved (empty when all is synthesised).
         source: further text that the computation depends on, taken as it stands.

@@ -73,7 +73,7 @@ def data_checksums(notebook: dict[str, Any], parameters: dict[str, Any]) -> dict
     """Name -> checksum of the data set that a notebook with a `dataset` parameter would resolve now."""
     if "dataset" not in parameters:
         return {}
-    from data_gen.vision import fingerprint
+    from data_gen.images.vision import fingerprint
 
     name, _, checksum = fingerprint(parameters["dataset"]).partition(":")
     return {name: checksum}

@@ -45,7 +45,7 @@ def stamp(paths: Iterable[str | Path], *words: str) -> str:
 
 def surroundings() -> list[str]:
     """What decides which data sets a run would find: folders that are named, and what lies in them."""
-    from data_gen.sources import cache_dir
+    from data_gen.core.sources import cache_dir
 
     found = []
     for folder in (os.environ.get("IMPLICIT_DATA", ""), str(cache_dir()), "/usr/share/datasets"):

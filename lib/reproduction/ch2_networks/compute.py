@@ -323,8 +323,8 @@ def parameter_counts(widths: tuple[int, ...]) -> dict[str, int]:
 def real_conversion(images: int) -> dict[str, float] | None:
     """The trained ResNet-20 of CIFAR-10 as one implicit model: states, entries, largest difference of logits relative
     to the largest, and classes that differ on test images; None where its weights or the images cannot be had."""
-    from data_gen.cifar import cifar10
-    from data_gen.dataset import DatasetUnavailable
+    from data_gen.core.dataset import DatasetUnavailable
+    from data_gen.images.cifar import cifar10
     from reproduction.models.resnet20 import published
 
     try:

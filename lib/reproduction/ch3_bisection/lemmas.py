@@ -12,7 +12,7 @@ from implicit_models.sim.rows import solve_rows
 
 def random_row(seed: int, m: int = 40, d: int = 12) -> tuple[np.ndarray, np.ndarray]:
     """A dense random row problem M (m, d), z (m,)."""
-    from data_gen.streams import stream
+    from data_gen.core.streams import stream
 
     rng = stream(seed, "row of a lemma")
     return rng.standard_normal((m, d)), rng.standard_normal(m)
@@ -115,7 +115,7 @@ def lemma_4(seed: int, shares: tuple[float, float] = (0.3, 0.6)) -> dict[str, fl
 
 def projection_share(m: int, d: int, repeats: int = 30) -> float:
     """Time of one projection onto the l1 ball in per cent of one gradient M'(M a - z); smallest times of several."""
-    from data_gen.streams import stream
+    from data_gen.core.streams import stream
 
     rng = stream(0, "projection")
     M, z, a = rng.standard_normal((m, d)), rng.standard_normal(m), rng.standard_normal(d)

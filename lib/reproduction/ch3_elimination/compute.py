@@ -75,7 +75,7 @@ def removal_order(name: str, elimination: Elimination, seed: int) -> Int[np.ndar
     if name == "magnitude":
         return np.argsort(np.abs(elimination.screening.A).max(axis=0), kind="stable")
     if name == "random":
-        from data_gen.streams import stream
+        from data_gen.core.streams import stream
 
         return stream(seed, "order of elimination").permutation(d)
     raise ValueError(f"an order is one of {ORDERS}, got {name!r}")

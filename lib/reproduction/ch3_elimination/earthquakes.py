@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from data_gen.dataset import Dataset
-from data_gen.earthquake import make_samples, mesh
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.streams import stream
+from data_gen.earthquakes import make_samples, mesh
 from implicit_models.model import ImplicitModel
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.table import build_p_table

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_gen.lock import file_lock
-from data_gen.sources import cache_dir
-from data_gen.streams import stream
+from data_gen.core.lock import file_lock
+from data_gen.core.sources import cache_dir
+from data_gen.core.streams import stream
 from implicit_models.sim.budget_rows import Budget, keep
 from implicit_models.sim.layer_scales import layer_scales
 from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
@@ -131,8 +131,8 @@ class Task:
 def task() -> Task:
     """The published CIFAR-10 ResNet-20 and the 12,000 images; without them a network with random weights on random
     images that it labels itself."""
-    from data_gen.cifar import cifar10, fingerprint
-    from data_gen.dataset import DatasetUnavailable
+    from data_gen.core.dataset import DatasetUnavailable
+    from data_gen.images.cifar import cifar10, fingerprint
     from reproduction.models.resnet20 import ResNet20, published
 
     try:

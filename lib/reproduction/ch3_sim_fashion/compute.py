@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.result import SIMResult

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.compose import from_network
 from implicit_models.robustness.attacks import Attack, attack
 from implicit_models.robustness.bound_methods import bounds

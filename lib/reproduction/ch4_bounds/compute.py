@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from data_gen.streams import stream
+from data_gen.core.streams import stream
 from implicit_models.compose import from_network
 from implicit_models.robustness.attacks import attack
 from implicit_models.robustness.bound_methods import Bounds, bounds

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.compose import from_network
 from implicit_models.robustness.problem import problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data_gen.dataset import Dataset
-from data_gen.lock import file_lock
-from data_gen.sources import cache_dir
+from data_gen.core.dataset import Dataset
+from data_gen.core.lock import file_lock
+from data_gen.core.sources import cache_dir
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks import attack
 from implicit_models.robustness.bound_methods import bounds

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from scipy.stats import spearmanr
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.sources import DatasetUnavailable
-from data_gen.vision import load
+from data_gen.core.dataset import Dataset
+from data_gen.core.sources import DatasetUnavailable
+from data_gen.images.vision import load
 from implicit_models.compose import from_network
 from implicit_models.robustness.problem import Problem, from_matrices, problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.functions import addition, subtraction
-from data_gen.rolling import rolling_argmax, rolling_average
+from data_gen.core.dataset import Dataset
+from data_gen.synthetic.functions import addition, subtraction
+from data_gen.synthetic.rolling import rolling_argmax, rolling_average
 from implicit_models.model import ImplicitModel
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import History, Recipe

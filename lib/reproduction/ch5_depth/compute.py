@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from scipy.stats import spearmanr
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.wellposed import perron_frobenius
 from reproduction import ch5_arithmetic as arithmetic

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.earthquake import Samples
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.streams import stream
+from data_gen.earthquakes import Samples
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.geodesy import distance_azimuths
 from reproduction.ch5_earthquake import controls, task

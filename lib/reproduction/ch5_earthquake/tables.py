@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from data_gen.earthquake import mesh
+from data_gen.earthquakes import mesh
 from implicit_models.model import ImplicitModel
 from reproduction.book.claims import published_value
 from reproduction.book.results import Results, summary

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.earthquake import earthquake
+from data_gen.core.dataset import Dataset
+from data_gen.earthquakes import earthquake
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
 from reproduction.models.eikonet import EikoNet
@@ -81,7 +81,7 @@ class Setting:
     Args:
         label: in words.
         models: names of those that are trained.
-        longitude: as `data_gen.earthquake`, "absolute" (0 to 360) or "anchor"; "signed" is absolute from -180 to 180.
+        longitude: as `data_gen.earthquakes`, "absolute" (0 to 360) or "anchor"; "signed" is absolute from -180 to 180.
         split: "sample" or "epicentre".
         max_dist_deg: of a station from the source.
         outputs: that are asked for.

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from data_gen.dataset import Dataset
-from data_gen.spiky import spike
+from data_gen.core.dataset import Dataset
+from data_gen.synthetic.spiky import spike
 
-# Defaults of `data_gen.spiky`.
+# Defaults of `data_gen.synthetic.spiky`.
 SPACING = 100 / 9999
 SPIKE_LENGTH = 100
 
@@ -25,7 +25,7 @@ def control_forecasts(data: Dataset) -> dict[str, tuple[Float[np.ndarray, "N 1"]
     of least squared error on the training part.
 
     Args:
-        data: from `data_gen.spiky`.
+        data: from `data_gen.synthetic.spiky`.
 
     Returns:
         name -> (training forecasts, test forecasts).
@@ -103,7 +103,7 @@ def floor(data: Dataset, *, noise: float, restart: bool) -> dict[str, float]:
         exits    the same over the first points after them; 0 where each spike restarts.
 
     Args:
-        data: from `data_gen.spiky` with these options, of spacing `SPACING` and regions of `SPIKE_LENGTH` points.
+        data: from `data_gen.synthetic.spiky` with these options, of spacing `SPACING` and regions of `SPIKE_LENGTH` points.
         noise, restart: as there.
 
     Returns:
@@ -147,7 +147,7 @@ def stretch(data: Dataset, length: int) -> slice:
     """Test targets to draw: the window of this length with the most changes between calm and spiky, the earliest such.
 
     Args:
-        data: from `data_gen.spiky`.
+        data: from `data_gen.synthetic.spiky`.
         length: of the window, cut to the number of targets.
     """
     inside = data.meta["target_spiky"]["test"].astype(int)

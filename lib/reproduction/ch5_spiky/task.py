@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.spiky import Scaling, spiky
+from data_gen.core.dataset import Dataset
+from data_gen.synthetic.spiky import Scaling, spiky
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
 from reproduction.models.decoders import DecoderOnly

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import nn
 
-from data_gen.bars import check_bars
-from data_gen.dataset import Dataset
-from data_gen.minute_bars import MinuteBars
-from data_gen.volatility import samples, to_variance
+from data_gen.core.dataset import Dataset
+from data_gen.market.bars import check_bars
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.volatility import samples, to_variance
 from reproduction.ch5_volatility import task
 from reproduction.ch5_volatility.scores import calibration, rolling_mean, scores
 from reproduction.core.scores import predict

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from data_gen.volatility import ZERO_VARIANCE
+from data_gen.market.volatility import ZERO_VARIANCE
 
 # Samples below which a bin has no mean, and sessions that a rolling mean takes.
 LEAST_IN_BIN = 20

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from data_gen.minute_bars import MinuteBars
-from data_gen.stylised_facts import stylised_facts
-from data_gen.volatility import samples
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.stylised_facts import stylised_facts
+from data_gen.market.volatility import samples
 from reproduction.book.claims import CLAIMS, read_yaml
 from reproduction.book.results import Results, summary
 from reproduction.ch5_volatility import task

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.market import minute_market
-from data_gen.minute_bars import MinuteBars
-from data_gen.volatility import ZERO_VARIANCE, volatility
+from data_gen.core.dataset import Dataset
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.minutes import minute_market
+from data_gen.market.volatility import ZERO_VARIANCE, volatility
 from reproduction.ch5_volatility.loss import RelativeRecipe
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
@@ -87,7 +87,7 @@ class Form:
 
     Args:
         label: in words.
-        inputs, target, scaling: as `data_gen.volatility.volatility`.
+        inputs, target, scaling: as `data_gen.market.volatility.volatility`.
         loss: "mse" or "mape", that of the target.
         models: names of those that are trained in this form.
     """

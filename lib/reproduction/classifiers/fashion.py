@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.vision import load
+from data_gen.core.dataset import Dataset
+from data_gen.images.vision import load
 from reproduction.core.cache import train_or_load
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import History, Recipe
@@ -51,7 +51,7 @@ settings = settings_of(PROFILES)  # seeds, sizes and optimiser settings of a pro
 
 
 def data(profile: str = "full", dataset: str = "auto", seed: int = 0) -> Dataset:
-    """The images: `data_gen.vision.load` with the profile's sizes.
+    """The images: `data_gen.images.vision.load` with the profile's sizes.
 
     Args:
         profile: "quick" draws 10,000 + 2,000 images; "full" takes all.

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Int
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.text import load
+from data_gen.core.dataset import Dataset
+from data_gen.text.topics import load
 from reproduction.core.cache import train_or_load
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import History, Recipe
@@ -61,7 +61,7 @@ def data(
     Args:
         profile: "quick" draws 2,000 + 1,000 posts and 200 terms; "full" takes all posts and 800 terms.
         split: "bydate" or "random".
-        corpus: "auto", "newsgroups", or "topics" for the stand-in; see `data_gen.text.load`.
+        corpus: "auto", "newsgroups", or "topics" for the stand-in; see `data_gen.text.topics.load`.
         seed: of the random split and of the choice of posts; one seed for all networks, so that they share a training
             set.
         features: "tfidf", "hashed", or "embeddings" of a sentence encoder (sentence-transformers); the stand-in has its

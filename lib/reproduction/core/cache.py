@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from data_gen.dataset import Dataset
-from data_gen.lock import file_lock
-from data_gen.sources import cache_dir
+from data_gen.core.dataset import Dataset
+from data_gen.core.lock import file_lock
+from data_gen.core.sources import cache_dir
 from reproduction.book.keys import content_key
 from reproduction.core.train import CheckpointError, History, Recipe, train
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.states import States, states
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
@@ -35,7 +35,7 @@ test_accuracy.__test__ = False  # not a test, whatever its name
 
 def part_of(posts: Dataset, share: float, seed: int) -> np.ndarray:
     """Indices of a share of the training set, drawn evenly; the larger share of one seed contains the smaller."""
-    from data_gen.streams import stream
+    from data_gen.core.streams import stream
 
     order = stream(seed, "share of the training set").permutation(len(posts.y_train))
     return order[: max(1, round(share * len(order)))]

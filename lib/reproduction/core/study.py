@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from data_gen.dataset import Dataset
+from data_gen.core.dataset import Dataset
 from reproduction.core.cache import train_or_load
 from reproduction.core.recipe import History, Recipe
 from reproduction.core.scores import count_parameters, evaluate

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from data_gen.volatility import ZERO_VARIANCE, window_variance
+from data_gen.market.volatility import ZERO_VARIANCE, window_variance
 
 HORIZONS = (10, 30, 60)
 

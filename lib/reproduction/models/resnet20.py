@@ -62,7 +62,7 @@ def published() -> ResNet20:
 
     Raises: DatasetUnavailable where no source has them.
     """
-    from data_gen.cifar import resnet20_weights
+    from data_gen.images.cifar import resnet20_weights
 
     network = ResNet20()
     found = {name: torch.from_numpy(np.array(array)) for name, array in resnet20_weights()[0].items()}

@@ -1,7 +1,7 @@
 """The trained CIFAR-10 ResNet-20 with its images, or a stand-in of the same shape; the same network with other weights,
 as controls.
 
-Inputs are flat, (N, 3072) in [0, 1], a colour plane after the other, as `data_gen.cifar` gives them.
+Inputs are flat, (N, 3072) in [0, 1], a colour plane after the other, as `data_gen.images.cifar` gives them.
 
 Source: He et al. (2016); Idelbayev (2018) for the weights; Krizhevsky (2009) for the images.
 """
@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import nn
 
-from data_gen.cifar import CLASSES, SHAPE, cifar10
-from data_gen.dataset import Dataset, DatasetUnavailable
+from data_gen.core.dataset import Dataset, DatasetUnavailable
+from data_gen.images.cifar import CLASSES, SHAPE, cifar10
 from reproduction.models.resnet20 import ResNet20, published
 
 BATCH = 100  # images in one pass: the activations of more leave the processor's caches

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from data_gen.functions import addition, identity
-from data_gen.rolling import rolling_argmax, rolling_average
-from data_gen.spiky import spiky
+from data_gen.synthetic.functions import addition, identity
+from data_gen.synthetic.rolling import rolling_argmax, rolling_average
+from data_gen.synthetic.spiky import spiky
 from reproduction.book.graph import Ref
 from reproduction.book.keys import content_key
 from reproduction.book.results import RESULTS, load, save, summary

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from data_gen.dataset import Dataset
-from data_gen.earthquake import earthquake
+from data_gen.core.dataset import Dataset
+from data_gen.earthquakes import earthquake
 from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.learned import KINDS, LearnedLocator, default_file
 from reproduction.ch5_earthquake import task

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from data_gen.vision import load
+from data_gen.images.vision import load
 from reproduction.core.recipe import Recipe
 from reproduction.core.train import train
 

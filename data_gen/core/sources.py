@@ -32,8 +32,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_gen.dataset import DatasetUnavailable
-from data_gen.lock import file_lock
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.core.lock import file_lock
 
 DEBIAN_FOLDER = Path("/usr/share/datasets")
 TIMEOUT_S = 120

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from data_gen.dataset import DatasetUnavailable
+from data_gen.core.dataset import DatasetUnavailable
 
 # Days that Yahoo keeps, by interval; None is all.
 KEPT_DAYS: dict[str, int | None] = {
@@ -32,8 +32,8 @@ KEPT_DAYS: dict[str, int | None] = {
     "1mo": None,
 }
 REMEDY = (
-    "Give minute bars of your own, data_gen.bars.read_bars(path, time_zone=...) with columns time, vwap or time, open,"
-    " high, low, close, volume; or use the synthetic market, data_gen.market.minute_market(seed), and say so on the"
+    "Give minute bars of your own, data_gen.market.bars.read_bars(path, time_zone=...) with columns time, vwap or time, open,"
+    " high, low, close, volume; or use the synthetic market, data_gen.market.minutes.minute_market(seed), and say so on the"
     " figure."
 )
 

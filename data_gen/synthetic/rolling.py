@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_gen.dataset import Dataset
-from data_gen.sizes import check_sizes
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.sizes import check_sizes
+from data_gen.core.streams import stream
 
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 AVERAGE_SHIFTS = (0.0, 10.0, 25.0, 50.0, 75.0, 100.0)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_gen.dataset import Dataset, DatasetUnavailable
-from data_gen.newsgroups import LICENCE, POSTS_SHA256, posts
-from data_gen.streams import stream
-from data_gen.trimming import PARTS, trim
+from data_gen.core.dataset import Dataset, DatasetUnavailable
+from data_gen.core.streams import stream
+from data_gen.text.newsgroups import LICENCE, POSTS_SHA256, posts
+from data_gen.text.trimming import PARTS, trim
 
 FEATURES = ("tfidf", "hashed", "embeddings")
 SPLITS = ("bydate", "random")
@@ -155,7 +155,7 @@ def topics(
     meta = {
         "name": "topics",
         "licence": "none needed (drawn here)",
-        "source": "data_gen.text.topics",
+        "source": "data_gen.text.topics.topics",
         "split": "random",
         "classes": tuple(f"topic {k}" for k in range(n_classes)),
         "features": "tfidf",

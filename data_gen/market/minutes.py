@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.signal import lfilter
 
-from data_gen.market_regimes import FIRST, LANDMARKS, LAST, REGIMES, MarketParameters
-from data_gen.minute_bars import MinuteBars
-from data_gen.sessions import FULL, Sessions, sessions
-from data_gen.streams import stream
+from data_gen.core.streams import stream
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.regimes import FIRST, LANDMARKS, LAST, REGIMES, MarketParameters
+from data_gen.market.sessions import FULL, Sessions, sessions
 
 VWAP_DIGITS = 4
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from data_gen.sessions import Sessions
-from data_gen.sizes import check_sizes
+from data_gen.core.sizes import check_sizes
+from data_gen.market.sessions import Sessions
 
 PRICES = ("open", "high", "low", "close", "vwap")
 

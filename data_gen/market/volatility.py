@@ -20,11 +20,11 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from data_gen.dataset import Dataset
-from data_gen.market import minute_market
-from data_gen.minute_bars import MinuteBars
-from data_gen.sizes import check_sizes
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.sizes import check_sizes
+from data_gen.core.streams import stream
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.minutes import minute_market
 
 SPLIT = "2021-01-01"
 # Ten prices rounded to 1/100 cent of which one moves by one unit have variance 0.09 (1e-4)^2 = 9e-10: below this there

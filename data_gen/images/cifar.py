@@ -29,10 +29,10 @@ from typing import Any
 
 import numpy as np
 
-from data_gen.dataset import Dataset, DatasetUnavailable
-from data_gen.lock import file_lock
-from data_gen.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset, DatasetUnavailable
+from data_gen.core.lock import file_lock
+from data_gen.core.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
+from data_gen.core.streams import stream
 
 ARCHIVE, SUBSET, WEIGHTS = "cifar-10-python.tar.gz", "cifar10_12k.npz.xz", "resnet20_cifar10_akamaster.npz"
 CHECKPOINT = "resnet20-12fca82f.th"

@@ -23,9 +23,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from data_gen.dataset import Dataset
-from data_gen.sizes import check_sizes
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.sizes import check_sizes
+from data_gen.core.streams import stream
 from implicit_models.seismology.encoding import FEATURES, Encoding
 from implicit_models.seismology.geodesy import destination
 from implicit_models.seismology.table import PTable, build_p_table

@@ -19,9 +19,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from data_gen.dataset import Dataset
-from data_gen.sizes import check_sizes
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.sizes import check_sizes
+from data_gen.core.streams import stream
 
 FREQUENCIES = (2.0, 23.0, 78.0, 100.0)
 AMPLITUDE = 5.0

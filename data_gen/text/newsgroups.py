@@ -32,9 +32,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_gen.dataset import DatasetUnavailable
-from data_gen.lock import file_lock
-from data_gen.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
+from data_gen.core.dataset import DatasetUnavailable
+from data_gen.core.lock import file_lock
+from data_gen.core.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
 
 ARCHIVE, PICKLE = "20news-bydate.tar.gz", "20news-bydate_py3.pkz"
 FILES = {

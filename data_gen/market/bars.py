@@ -27,8 +27,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 from jaxtyping import Shaped
 
-from data_gen.minute_bars import PRICES, MinuteBars
-from data_gen.sessions import Sessions, sessions
+from data_gen.market.minute_bars import PRICES, MinuteBars
+from data_gen.market.sessions import Sessions, sessions
 
 ACCEPTABLE = ("out_of_order", "duplicates", "non_positive", "inconsistent")
 ALIASES: dict[str, tuple[str, ...]] = {

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from data_gen.dataset import Dataset
-from data_gen.streams import stream
+from data_gen.core.dataset import Dataset
+from data_gen.core.streams import stream
 
 IDENTITY_SHIFTS = tuple(range(0, 201, 5))
 ARITHMETIC_FACTORS = (2.0, 10.0, 100.0, 1e3, 1e4, 1e5)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from data_gen.minute_bars import MinuteBars
-from data_gen.sessions import FULL
+from data_gen.market.minute_bars import MinuteBars
+from data_gen.market.sessions import FULL
 
 BLOCK = 30
 TAIL = 0.01

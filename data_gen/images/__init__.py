@@ -1,0 +1,1 @@
+"""Fashion-MNIST, MNIST, scikit-learn's digits and CIFAR-10."""

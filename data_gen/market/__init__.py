@@ -1,0 +1,1 @@
+"""A synthetic minute market, readers of minute bars, sessions, and the volatility task."""

@@ -1,0 +1,1 @@
+"""Arithmetic, rolling and spiky series, made from a seed."""

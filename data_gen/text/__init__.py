@@ -1,0 +1,1 @@
+"""20 Newsgroups and synthetic topics as vectors of words."""

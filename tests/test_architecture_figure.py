@@ -12,13 +12,13 @@ SOURCES = {
     "lib/implicit_models/model.py": "def f():\n    from implicit_models.solve.newton import newton\n",
     "lib/implicit_models/solve/__init__.py": "",
     "lib/implicit_models/solve/newton.py": "from ..maps import relu\nfrom . import trace\n",
-    "lib/implicit_models/solve/trace.py": "import typing\nif typing.TYPE_CHECKING:\n    import reproduction.core.study\n",
-    "lib/reproduction/core/study.py": "from implicit_models import maps\nimport implicit_models.model, data_gen.waves\n",
-    "lib/reproduction/ch1_waves.py": "from reproduction.core.study import run\n",
+    "lib/implicit_models/solve/trace.py": "import typing\nif typing.TYPE_CHECKING:\n    import data_gen.waves\n",
+    "lib/reproduction/core/runs.py": "from implicit_models import maps, model\nimport data_gen.waves\n",
+    "lib/reproduction/ch1_waves.py": "from reproduction.core.runs import run\n",
     "lib/reproduction/book/__init__.py": "",
     "data_gen/waves.py": "import numpy\n",
     "benchmarks/speed.py": "import implicit_models.solve\n",
-    "book/_ext/drawn.py": "from reproduction import study\n",
+    "book/_ext/drawn.py": "from reproduction.core import runs\n",
 }
 NOTEBOOK = '{"cells": [{"cell_type": "code", "source": ["%matplotlib inline\\n", "import reproduction.ch1_waves"]}]}'
 
@@ -58,6 +58,8 @@ def test_a_circle_shares_a_row_and_keeps_both_arrows():
     between = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
     assert figure.levels(between) == {"a": 2, "b": 1, "c": 1, "d": 0}
     assert figure.reduced(between) == [("a", "b"), ("b", "c"), ("c", "b"), ("c", "d")]
+    above = {"e": {"b", "c"}, "b": {"c"}, "c": {"b"}}
+    assert figure.reduced(above) == [("b", "c"), ("c", "b"), ("e", "b"), ("e", "c")]
 
 
 def test_picture_fits_a_phone_and_no_box_covers_another():

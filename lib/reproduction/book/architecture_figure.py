@@ -106,7 +106,8 @@ def boxes(arrows: Arrows, root: Path = ROOT) -> dict[str, str]:
     """Module -> its box.
 
     The library's folders are boxes; its files outside folders are two, those that use a folder and those that do not.
-    Of the papers' code the machinery of the book, what serves one notebook, and what several share are one box each.
+    Of the papers' code the machinery of the book, the tools, what serves one notebook, and what several share are
+    one box each.
     """
     files, far = module_files(root), reached(arrows)
     notebooks = {path.stem for path in (root / "notebooks").glob("*.ipynb")}
@@ -118,7 +119,7 @@ def boxes(arrows: Arrows, root: Path = ROOT) -> dict[str, str]:
             deep = (files[name].parent != root / FOLDERS[package]) or len(rest) > 1
             found[name] = f"{package}/{rest[0] if deep else 'models' if far[name] & inside else 'foundations'}"
         elif package == "reproduction" and rest:
-            kind = "book" if rest[0] == "book" else "one notebook" if rest[0] in notebooks else "shared"
+            kind = "one notebook" if rest[0] in notebooks else rest[0] if rest[0] in ("book", "tools") else "shared"
             found[name] = f"{package}/{kind}"
         elif package not in ("implicit_models", "reproduction"):  # the two lazy packages themselves compute nothing
             found[name] = package
@@ -159,7 +160,10 @@ def reduced(between: Arrows) -> list[tuple[str, str]]:
     for box, targets in between.items():
         for target in targets:
             ring = box in far[target]
-            if ring or not any(target in far[middle] and box not in far[middle] for middle in targets - {target}):
+            longer = any(
+                target in far[middle] and middle not in far[target] and box not in far[middle] for middle in targets
+            )
+            if ring or not longer:
                 kept.append((box, target))
     return sorted(kept)
 

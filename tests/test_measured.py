@@ -96,8 +96,8 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
     (tmp_path / "index.md").write_text(
         "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\nPublished"
         " are **{published}`ch5-quake-gain-k9`**, {published}`ch3-t31-cifar-k0p99:accuracy` and"
-        " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.core.figures:identity_figure ch5_identity\n:alt: two"
-        " panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
+        " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.core.figures:identity_figure ch5_identity\n:alt:"
+        " two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
     )
     (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")
     warnings = (tmp_path / "warnings.txt").open("w+")

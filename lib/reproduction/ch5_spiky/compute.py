@@ -103,7 +103,8 @@ def floor(data: Dataset, *, noise: float, restart: bool) -> dict[str, float]:
         exits    the same over the first points after them; 0 where each spike restarts.
 
     Args:
-        data: from `data_gen.synthetic.spiky` with these options, of spacing `SPACING` and regions of `SPIKE_LENGTH` points.
+        data: from `data_gen.synthetic.spiky` with these options, of spacing `SPACING` and regions of `SPIKE_LENGTH`
+            points.
         noise, restart: as there.
 
     Returns:

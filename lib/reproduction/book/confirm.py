@@ -30,12 +30,14 @@ from reproduction.book.changes import Change, changes
 from reproduction.book.claims import recorded_values
 from reproduction.book.graph import ROOT, SHOWN, Graph, Ref
 from reproduction.book.keys import notebook_refs
+from reproduction.book.keys import present as present_graph
 from reproduction.book.results import RESULTS, load, save
 
 FOLDER = ROOT / ".confirm"
 # Where the machinery of a build stood before it had a package of its own.
-EARLIER = tuple(
-    f"reproduction.{m}" for m in ("results", "parameters", "claims", "pages", "execute", "content_key", "plotting")
+EARLIER = (
+    *(f"reproduction.{m}" for m in ("results", "parameters", "claims", "pages", "execute", "content_key", "plotting")),
+    "implicit_models.*kernel_cache",
 )
 TIME_UNITS = ("s", "ms", "us", "µs", "ns", "min", "h", "CPU s", "by the clock")
 
@@ -134,7 +136,7 @@ def _short(value: Any) -> str:
 
 def changed_since(tree: Path, name: str) -> list[Change]:
     """Statements behind a notebook's recorded values that are not those of a tree."""
-    old, new = Graph(tree, shown=(*SHOWN, *EARLIER)), Graph()
+    old, new = Graph(tree, shown=(*SHOWN, *EARLIER)), present_graph()
 
     def refs(graph: Graph, folder: Path) -> list[Ref]:
         text = (folder / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
@@ -143,10 +145,20 @@ def changed_since(tree: Path, name: str) -> list[Change]:
     return changes(old, refs(old, tree), new, refs(new, ROOT))
 
 
-def confirm(name: str) -> Outcome:
-    """Run a notebook's quick profile before and after, compare, and append the present key where nothing differs."""
-    path = RESULTS / f"{name}.json"
-    content = load(path)
+@dataclass(frozen=True)
+class Case:
+    """A stale full result, what it is compared with, and what must run."""
+
+    name: str
+    content: dict[str, Any]
+    reference: str
+    present: str
+    needed: tuple[Change, ...]
+
+
+def case(name: str) -> Case | Outcome:
+    """What has to be done for a result, or why nothing can be."""
+    content = load(RESULTS / f"{name}.json")
     if content is None:
         return Outcome(name, ("there is no full run",))
     if recorded_values(name).standing != "stale":
@@ -160,19 +172,29 @@ def confirm(name: str) -> Outcome:
         tree = worktree(reference)
     except subprocess.CalledProcessError as error:
         return Outcome(name, (f"commit {reference[:12]} cannot be had: {error.stderr.strip()}",))
-    needed = changed_since(tree, name)
-    lines: dict[str, set[int]] = {}
-    for change in needed:
-        lines.setdefault(str(Graph().module(change.module).path), set()).add(change.line)
-    folder = FOLDER / "present" / name
-    compiled = any(change.compiled for change in needed)
-    plan = trace.write_plan(folder, {file: sorted(found) for file, found in lines.items()}, compiled=compiled)
+    return Case(name, content, reference, present, tuple(changed_since(tree, name)))
+
+
+def file_of(change: Change) -> str:
+    """Path of the file that holds a changed statement."""
+    return str(present_graph().module(change.module).path)
+
+
+def confirm(case: Case, lines: dict[str, list[int]], compiled: bool) -> Outcome:
+    """Run a notebook's quick profile before and after, compare, and append the present key where nothing differs.
+
+    Args:
+        lines, compiled: of the changes of all cases, so that they share one cache of marked kernels.
+    """
+    name, reference, needed = case.name, case.reference, case.needed
+    tree, folder = worktree(reference), FOLDER / "present" / name
+    plan = trace.write_plan(folder, lines, compiled=compiled)
     hook = folder / "hook"
     hook.mkdir(exist_ok=True)
     (hook / "sitecustomize.py").write_text(f"from {trace.__name__} import install\n\ninstall()\n")
     extra = {trace.PLAN: str(plan), "PYTHONPATH": str(hook), "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     if compiled:  # a kernel's machine code must hold the marks, and none of it may be left behind
-        extra["NUMBA_CACHE_DIR"] = str(folder / "kernels")
+        extra["NUMBA_CACHE_DIR"] = str(FOLDER / "present" / "kernels")
     try:
         before = load(FOLDER / reference[:12] / f"{name}.json")
         if before is None:
@@ -185,12 +207,11 @@ def confirm(name: str) -> Outcome:
     except RuntimeError as error:
         return Outcome(name, (str(error),), len(needed))
     finally:
-        shutil.rmtree(folder / "kernels", ignore_errors=True)
         shutil.rmtree(folder / "bytecode", ignore_errors=True)
-    not_run = {(str(ROOT / file), line) for file, found in trace.missed(plan).items() for line in found}
+    missed = {(file, line) for file, found in trace.missed(plan).items() for line in found}
     silent: dict[str, list[int]] = {}
     for change in needed:
-        if (str(Graph().module(change.module).path), change.line) in not_run:
+        if (file_of(change), change.line) in missed:
             silent.setdefault(f"{change.module}.{change.name}", []).append(change.line)
     reasons = [f"differs: {text}" for text in wrong]
     reasons += [
@@ -198,8 +219,9 @@ def confirm(name: str) -> Outcome:
     ]
     if not reasons:
         code_key = run.code_key_of(name, run.effective_parameters(name, "full"))
-        entry = {"code_key": code_key, "commit": present, "date": datetime.date.today().isoformat()}
-        save(path, {**content, "confirmed": [*content.get("confirmed", []), entry]})
+        entry = {"code_key": code_key, "commit": case.present, "date": datetime.date.today().isoformat()}
+        confirmed = [*case.content.get("confirmed", []), entry]
+        save(RESULTS / f"{name}.json", {**case.content, "confirmed": confirmed})
     return Outcome(name, tuple(reasons), len(needed))
 
 
@@ -221,9 +243,19 @@ def main(arguments: list[str] | None = None) -> int:
     if not names:
         print("confirm: no full result is stale")
         return 0
-    start, stale = time.perf_counter(), 0
+    start = time.perf_counter()
+    cases = [case(name) for name in names]
+    needed = [change for one in cases if isinstance(one, Case) for change in one.needed]
+    lines: dict[str, set[int]] = {}
+    for change in needed:
+        lines.setdefault(file_of(change), set()).add(change.line)
+    plan, compiled = {file: sorted(found) for file, found in lines.items()}, any(c.compiled for c in needed)
+    shutil.rmtree(FOLDER / "present", ignore_errors=True)
     with ThreadPoolExecutor(options.workers) as pool:
-        for number, outcome in enumerate(pool.map(confirm, names), start=1):
+        done = [one if isinstance(one, Outcome) else pool.submit(confirm, one, plan, compiled) for one in cases]
+        stale = 0
+        for number, one in enumerate(done, start=1):
+            outcome = one if isinstance(one, Outcome) else one.result()
             stale += bool(outcome.reasons)
             verdict = "stays stale" if outcome.reasons else f"confirmed ({outcome.changed} changed statements ran)"
             print(f"[{number}/{len(names)}] {outcome.name}: {verdict}", flush=True)
@@ -231,6 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"    {reason}", flush=True)
             if len(outcome.reasons) > 12:
                 print(f"    and {len(outcome.reasons) - 12} more", flush=True)
+    shutil.rmtree(FOLDER / "present" / "kernels", ignore_errors=True)
     print(f"confirm: {len(names) - stale} of {len(names)} confirmed in {time.perf_counter() - start:.0f} s")
     return 1 if stale else 0
 

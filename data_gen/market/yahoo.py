@@ -33,8 +33,8 @@ KEPT_DAYS: dict[str, int | None] = {
 }
 REMEDY = (
     "Give minute bars of your own, data_gen.market.bars.read_bars(path, time_zone=...) with columns time, vwap or time,"
-    " open, high, low, close, volume; or use the synthetic market, data_gen.market.minutes.minute_market(seed), and say so"
-    " on the figure."
+    " open, high, low, close, volume; or use the synthetic market, data_gen.market.minutes.minute_market(seed), and say"
+    " so on the figure."
 )
 
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_box import cyclic
 
 from implicit_models import ImplicitModel
 from implicit_models.robustness import bound_methods
@@ -14,6 +13,7 @@ from implicit_models.robustness.checker import check
 from implicit_models.robustness.problem import NotCertified, from_matrices
 from implicit_models.robustness.products import row_product
 from implicit_models.robustness.specification import margins
+from test_box import cyclic
 
 
 @pytest.mark.parametrize(

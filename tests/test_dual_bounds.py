@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from test_box import cyclic, scalar
-from test_interval_bounds import network
 
 from implicit_models.robustness import relaxation
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.checker import check
 from implicit_models.robustness.problem import from_matrices
 from implicit_models.robustness.specification import margins
+from test_box import cyclic, scalar
+from test_interval_bounds import network
 
 PIECEWISE_LINEAR, TANH, SIGMOID = relaxation.PIECEWISE_LINEAR, relaxation.TANH, relaxation.SIGMOID
 

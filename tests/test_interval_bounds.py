@@ -6,13 +6,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from test_box import cyclic, scalar
 
 from implicit_models.activations import resolve_activation
 from implicit_models.robustness import interval as interval_module
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.checker import check
 from implicit_models.robustness.problem import from_matrices
+from test_box import cyclic, scalar
 
 MAPS = ["relu", "leaky_relu(0.3)", "tanh", "sigmoid", "identity", [("relu", 2), ("tanh", 2), ("sigmoid", 2)]]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_minute_bars import without
 
 from data_gen.market.minutes import minute_market
 from data_gen.market.volatility import ZERO_VARIANCE, to_variance, volatility, window_variance
+from test_minute_bars import without
 
 
 @pytest.fixture(scope="module")

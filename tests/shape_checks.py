@@ -14,6 +14,8 @@ from jaxtyping import _import_hook
 
 _ARRAYS = re.compile(r"\b(Float|Float32|Float64|Int|Integer|UInt8|Bool|Num|Shaped|Complex)\[")
 
+installed = False
+
 
 def checked(function):
     """A signature as jaxtyping hands it over: the parameters alone before a call (left alone), all of it after."""
@@ -40,5 +42,7 @@ class _Transformer(_import_hook.JaxtypingTransformer):
 
 def install() -> None:
     """Checks the packages that are imported from now on."""
+    global installed
+    installed = True
     _import_hook.JaxtypingTransformer = _Transformer
     jaxtyping.install_import_hook(["implicit_models", "reproduction", "data_gen"], "shape_checks.checked")

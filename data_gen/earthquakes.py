@@ -29,6 +29,7 @@ from data_gen.core.streams import stream
 from implicit_models.seismology.encoding import FEATURES, Encoding
 from implicit_models.seismology.geodesy import destination
 from implicit_models.seismology.table import PTable, build_p_table
+from implicit_models.summaries import summary
 
 TEST_PART = 5  # one in five samples is tested
 CHUNK = 16_384
@@ -56,6 +57,9 @@ class Samples:
     travel_time_s: Float[np.ndarray, "N S"]
     arrival_s: Float[np.ndarray, "N S"]
     back_azimuth: Float[np.ndarray, "N S"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     @property
     def anchor(self) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from implicit_models.summaries import array_text, summary
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -30,6 +32,15 @@ class Dataset:
     y_train: np.ndarray
     test: Mapping[Hashable, tuple[np.ndarray, np.ndarray]]
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "u_train",
+            "y_train",
+            "meta",
+            **{f"test[{shift!r}]": f"u {array_text(u)}; y {array_text(y)}" for shift, (u, y) in self.test.items()},
+        )
 
     def __post_init__(self) -> None:
         for split, u, y in self.splits():

@@ -34,6 +34,7 @@ import numpy as np
 
 from data_gen.core.dataset import DatasetUnavailable
 from data_gen.core.lock import file_lock
+from implicit_models.summaries import summary
 
 DEBIAN_FOLDER = Path("/usr/share/datasets")
 TIMEOUT_S = 120
@@ -73,6 +74,9 @@ class Resolved:
 
     content: Mapping[str, bytes]
     source: str
+
+    def __repr__(self) -> str:
+        return summary(self, files=len(self.content), source=self.source)
 
 
 def cache_dir() -> Path:

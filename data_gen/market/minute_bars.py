@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from data_gen.core.sizes import check_sizes
 from data_gen.market.sessions import Sessions
+from implicit_models.summaries import summary
 
 PRICES = ("open", "high", "low", "close", "vwap")
 
@@ -43,6 +44,9 @@ class MinuteBars:
     volume: Float[np.ndarray, " N"]
     traded: Bool[np.ndarray, " N"]
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def __post_init__(self) -> None:
         n = len(self.day)

@@ -17,6 +17,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from implicit_models.summaries import summary
+
 NEW_YORK = ZoneInfo("America/New_York")
 OPENS = 9 * 60 + 30
 FULL, HALF = 390, 210
@@ -37,6 +39,9 @@ class Sessions:
 
     dates: Shaped[np.ndarray, " D"]
     minutes: Int[np.ndarray, " D"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     @cached_property
     def first(self) -> Int[np.ndarray, " D"]:

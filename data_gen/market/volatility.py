@@ -25,6 +25,7 @@ from data_gen.core.sizes import check_sizes
 from data_gen.core.streams import stream
 from data_gen.market.minute_bars import MinuteBars
 from data_gen.market.minutes import minute_market
+from implicit_models.summaries import summary
 
 SPLIT = "2021-01-01"
 # Ten prices rounded to 1/100 cent of which one moves by one unit have variance 0.09 (1e-4)^2 = 9e-10: below this there
@@ -142,6 +143,9 @@ class Samples:
     date: Shaped[np.ndarray, " N"]
     windows: Float[np.ndarray, "N M"]
     look_back: int
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def __getitem__(self, part: Shaped[np.ndarray, " ..."]) -> Samples:
         """Those of an index or a mask."""

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from data_gen.core.dataset import DatasetUnavailable
+from implicit_models.summaries import summary
 
 # Days that Yahoo keeps, by interval; None is all.
 KEPT_DAYS: dict[str, int | None] = {
@@ -48,6 +49,9 @@ class DailyBars:
     low: Float[np.ndarray, " D"]
     close: Float[np.ndarray, " D"]
     volume: Float[np.ndarray, " D"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def parkinson(self) -> Float[np.ndarray, " D"]:
         """Variance of each day's log price from its range, ln(high / low)^2 / (4 ln 2) (Parkinson 1980)."""

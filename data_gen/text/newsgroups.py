@@ -35,6 +35,7 @@ import numpy as np
 from data_gen.core.dataset import DatasetUnavailable
 from data_gen.core.lock import file_lock
 from data_gen.core.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
+from implicit_models.summaries import summary
 
 ARCHIVE, PICKLE = "20news-bydate.tar.gz", "20news-bydate_py3.pkz"
 FILES = {
@@ -64,6 +65,9 @@ class Posts:
     labels: tuple[int, ...]
     numbers: tuple[str, ...]
     groups: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return summary(self, posts=len(self.texts), groups=self.groups)
 
 
 def posts() -> tuple[dict[str, Posts], str]:

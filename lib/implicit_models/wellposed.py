@@ -27,6 +27,7 @@ from scipy.sparse.csgraph import connected_components
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.perron import DENSE_LIMIT, perron_frobenius, shifted_solve, spectral_radius, square_matrix
 from implicit_models.projection import project_rows, project_rows_
+from implicit_models.summaries import summary
 
 __all__ = ["Certificate", "certificate", "perron_frobenius", "project_rows", "project_rows_", "rescale"]
 
@@ -46,6 +47,9 @@ class Certificate:
     margin: float
     s: Float[np.ndarray, " n"] | None
     lambda_pf: float
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def __bool__(self) -> bool:
         return self.kind != "none"

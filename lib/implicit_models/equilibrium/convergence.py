@@ -15,6 +15,7 @@ from torch import Tensor
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.matrices import product
+from implicit_models.summaries import summary
 
 # status of a sample, shared with the compiled kernels
 CONVERGED, MAX_ITER, DIVERGED, NOT_FINITE, SINGULAR = range(5)
@@ -51,6 +52,9 @@ class SolveStatistics:
     residual: Float[Tensor, " N"]
     status: Int[Tensor, " N"]
     solver: str
+
+    def __repr__(self) -> str:
+        return summary(self, "n_iter", "residual", "n_failed", "solver")
 
     @property
     def converged(self) -> Bool[Tensor, " N"]:

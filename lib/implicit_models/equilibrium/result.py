@@ -32,6 +32,7 @@ from implicit_models.equilibrium.convergence import (
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.triangular import TriangularPlan
 from implicit_models.matrices import absolute, product
+from implicit_models.summaries import summary
 
 ROUNDING_UNITS = 4
 
@@ -73,6 +74,9 @@ class EquilibriumResult:
     solver: str
     status: Int[Tensor, " N"]
     to_rounding: Bool[Tensor, " N"] | None = None
+
+    def __repr__(self) -> str:
+        return summary(self, "x", "residual", "n_iter", "converged", "solver", "reason")
 
     @property
     def reason(self) -> str:

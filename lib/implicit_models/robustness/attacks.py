@@ -12,6 +12,7 @@ from implicit_models.robustness import sparse_attacks
 from implicit_models.robustness.arrays import as_array, real_array
 from implicit_models.robustness.gradient_attacks import classifier, fgsm, input_gradient, logits, pgd, towards
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
+from implicit_models.summaries import summary
 
 METHODS = ("fgsm", "pgd", "jsma", "sensitivity", "gradient", "label_gradient", "lp", "random")
 
@@ -27,6 +28,9 @@ class Attack:
     U_adv: Float[np.ndarray, "N p"]
     success: Bool[np.ndarray, " N"]
     changed: Int[np.ndarray, " N"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def attack(

@@ -24,6 +24,7 @@ from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.interval import state_interval
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import Specification, specification
+from implicit_models.summaries import summary
 
 # options of some methods only, with these; their defaults are those of `bounds`
 OPTIONS = {
@@ -53,6 +54,9 @@ class Bounds:
     ub: Float[np.ndarray, "N k"]
     status: Shaped[np.ndarray, " N"]
     cert: BoundsCertificate
+
+    def __repr__(self) -> str:
+        return summary(self, "xl", "xh", "zl", "zh", "lb", "ub", "status", method=self.cert.method)
 
 
 def bounds(

@@ -27,6 +27,7 @@ from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import NotCertified, Problem
 from implicit_models.robustness.products import row_product
 from implicit_models.robustness.specification import rounding_of
+from implicit_models.summaries import summary
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,9 @@ class StateBox:
     z0: Float[np.ndarray, "N n"]
     spread: Float[np.ndarray, "N n"]
     error: Float[np.ndarray, "N n"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def input_reach(problem: Problem, inputs: Uncertainty) -> Float[np.ndarray, "*N n"]:

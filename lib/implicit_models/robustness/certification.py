@@ -23,6 +23,7 @@ from implicit_models.robustness.gradient_attacks import pgd
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import margins, specification
+from implicit_models.summaries import summary
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,9 @@ class Certification:
     margin: Float[np.ndarray, " N"]
     witness: Float[np.ndarray, "N p"]
     bounds: Bounds | None
+
+    def __repr__(self) -> str:
+        return summary(self, "status", "margin", "witness", "certified_accuracy")
 
     @property
     def certified_accuracy(self) -> float:

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.robustness import certificate_fields, outward
+from implicit_models.summaries import summary
 
 EPS = outward.EPS
 CHUNK = 2048  # multipliers of a stage evaluated together
@@ -41,6 +42,9 @@ class Stage:
     lam: Float[np.ndarray, "K n"]
     zl: Float[np.ndarray, "N n"]
     zh: Float[np.ndarray, "N n"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +91,9 @@ class BoundsCertificate:
     lam_low: np.ndarray | None = None
     lam_high: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        return summary(self, "A", "B", "C", "D", "segments", "kind", "centre", "radius", "method", "status", "stages")
+
     @classmethod
     def of(cls, problem: Any, inputs: Any, **fields: Any) -> BoundsCertificate:
         """Certificate of a `Problem` and an `Uncertainty`; fields: the rest."""
@@ -111,6 +118,9 @@ class CheckResult:
 
     samples: np.ndarray
     reason: str
+
+    def __repr__(self) -> str:
+        return summary(self, "samples", proved=not self.reason, reason=self.reason or "none")
 
     def __bool__(self) -> bool:
         return not self.reason

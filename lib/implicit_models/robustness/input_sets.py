@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from implicit_models.robustness.arrays import EPS, real_array
 from implicit_models.robustness.products import row_product
+from implicit_models.summaries import summary
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,9 @@ class Uncertainty:
     radius: Float[np.ndarray, "*N p"]
     card: int | None = None
     ends: tuple[Float[np.ndarray, "N p"], Float[np.ndarray, "N p"]] | None = None
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     @property
     def shared(self) -> bool:

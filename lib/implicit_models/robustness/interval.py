@@ -38,6 +38,7 @@ from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
 from implicit_models.robustness.products import row_product
 from implicit_models.robustness.specification import rounding_of
+from implicit_models.summaries import summary
 
 _TOL, _SWEEPS, _MAX_ITER = 1e-10, 60, 2000
 _ROOT_STEPS = 200  # of the scalar roots; about 60 are taken at A_ii = -3000
@@ -55,6 +56,9 @@ class StateInterval:
     h: Float[np.ndarray, "N n"]
     zl: Float[np.ndarray, "N n"]
     zh: Float[np.ndarray, "N n"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def doubled(problem: Problem) -> tuple[object, Activation]:

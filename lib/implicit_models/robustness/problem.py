@@ -28,6 +28,7 @@ from implicit_models.activations import Activation, ActivationSpec, resolve_acti
 from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.matrices import scipy_csr
 from implicit_models.robustness.products import row_product
+from implicit_models.summaries import summary
 from implicit_models.wellposed import Certificate, _aggregate, _block_norms, certificate
 
 Matrix = np.ndarray | sp.csr_array
@@ -49,6 +50,9 @@ class Problem:
     b: Float[np.ndarray, " n"]
     d: Float[np.ndarray, " q"]
     activation: Activation
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     @property
     def n(self) -> int:

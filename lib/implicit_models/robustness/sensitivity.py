@@ -31,6 +31,7 @@ from torch import nn
 from implicit_models.equilibrium.triangular import _levels
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.problem import Matrix, NotCertified, Problem, problem
+from implicit_models.summaries import summary
 from implicit_models.wellposed import _aggregate, _block_norms
 
 METHODS = ("auto", "dense", "triangular", "lu", "iterative")
@@ -54,6 +55,9 @@ class SensitivityMatrix(np.ndarray):
     method: str | None
     upper: Float[np.ndarray, "q p"] | None
     residual: float | None
+
+    def __repr__(self) -> str:
+        return summary(self, "method", "residual", S=np.asarray(self))
 
     def __array_finalize__(self, source: Any) -> None:
         self.method = self.upper = self.residual = None

@@ -19,6 +19,7 @@ from implicit_models.robustness.arrays import EPS, as_array, real_array
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Matrix, Problem
 from implicit_models.robustness.products import row_product
+from implicit_models.summaries import summary
 
 _CHUNK = 128  # samples whose own rows v are held at once
 
@@ -39,6 +40,9 @@ class Specification:
     problem: Problem
     inputs: Uncertainty
     matrix: Float[np.ndarray, "*N k q"] | None
+
+    def __repr__(self) -> str:
+        return summary(self, "matrix", "k")
 
     @property
     def shared(self) -> bool:

@@ -24,6 +24,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.summaries import summary
+
 FEATURES = {"six": 6, "five": 5}
 
 
@@ -51,6 +53,9 @@ class Encoding:
     max_depth_km: float = 694.0
     station_depth_scale_km: float = 10.0
     longitude_scale_deg: float | None = None
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def __post_init__(self) -> None:
         if self.layout not in FEATURES:

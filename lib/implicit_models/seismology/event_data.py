@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from implicit_models.seismology.geodesy import geocentric_latitude
+from implicit_models.summaries import summary
 
 SURFACE_P_KM_S = 5.8  # Ak135's P velocity at the surface
 
@@ -25,6 +26,9 @@ class EventData:
     baz_weight: np.ndarray
     reference: np.ndarray
     shape: tuple[int, int]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     @property
     def n_events(self) -> int:

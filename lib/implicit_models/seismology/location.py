@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from implicit_models.seismology.locations import FLAGS
 from implicit_models.seismology.uncertainty import Ellipse
+from implicit_models.summaries import summary
 
 if TYPE_CHECKING:
     import pandas
@@ -53,6 +54,22 @@ class Location:
     other: tuple[float, float, float, float] | None = None
     method: str = "geiger"
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "event",
+            "lat",
+            "lon",
+            "depth_km",
+            "rms_s",
+            "azimuthal_gap",
+            "ellipse",
+            "residuals",
+            "flags",
+            "method",
+            origin_time=utc(self.origin_time) if self.located else "not located",
+        )
 
     @property
     def located(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from implicit_models.seismology.uncertainty import Ellipse, ellipse_of
+from implicit_models.summaries import summary
 
 UNRESOLVED_KM, VAGUE_DEPTH_KM = 2000.0, 100.0
 CLOSE_CHI2 = 4.605  # a second minimum this near the first cannot be told from it at 90 %
@@ -70,6 +71,20 @@ class Locations:
     flags: dict[str, Bool[np.ndarray, " N"]]
     other: Float[np.ndarray, "N 5"]
     prior_dof: float
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "lat",
+            "lon",
+            "depth_km",
+            "origin_time",
+            "rms_s",
+            "dof",
+            "azimuthal_gap",
+            "status",
+            flags={name: int(where.sum()) for name, where in self.flags.items() if where.any()},
+        )
 
     def __len__(self) -> int:
         return len(self.lat)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from implicit_models.seismology.csv_rows import check_doubled, content, number, records
+from implicit_models.summaries import summary
 
 DEFAULT_LIST = "isc_station_list.csv.gz"
 COLUMNS = ("sta", "lat", "lon", "elev_m")
@@ -39,6 +40,9 @@ class Stations:
     source: str
     places: dict[str, list[Station]] = field(default_factory=dict)
     networks: bool = False
+
+    def __repr__(self) -> str:
+        return summary(self, "source", "networks", stations=len(self))
 
     def __len__(self) -> int:
         return len(self.places)

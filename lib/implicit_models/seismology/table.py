@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.seismology import ray_branches, table_kernels
+from implicit_models.summaries import summary
 
 PHASES = ("p", "P", "Pdiff")
 _DEGREE = np.pi / 180
@@ -53,6 +54,9 @@ class PTable:
     shadow: Literal["refuse", "diffracted"]
     model: str
     arrays: tuple[np.ndarray, ...]
+
+    def __repr__(self) -> str:
+        return summary(self, "times", "depths_km", "dist_deg", "p_end_deg", "shadow", "model")
 
     def lookup(
         self,

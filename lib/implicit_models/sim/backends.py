@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from implicit_models.sim.chunk_store import Chunk, ChunkStore, Result
+from implicit_models.summaries import summary
 
 BACKENDS = ("serial", "threads", "processes", "ray")
 Solver = Callable[[Mapping[str, np.ndarray], Chunk], Result]
@@ -53,6 +54,9 @@ class RunReport:
     bytes_shared: int = 0
     bytes_returned: int = 0
     solved: list[Chunk] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.sim.descent import MAX_EPOCHS, check_row, descend, lambda_max
+from implicit_models.summaries import summary
 
 METHODS = ("bisection", "illinois", "newton")
 NARROW = 1e-10  # relative width of a bracket that has nothing left to say
@@ -43,6 +44,9 @@ class SearchStep:
     n_epochs: int
     n_systems: int
     a: Float[np.ndarray, " d"] | None = None
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,9 @@ class SearchResult:
     n_systems: int
     status: str
     history: list[SearchStep] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return summary(self)
 
 
 def ball_gap(c: np.ndarray, zz: float, a: np.ndarray, r: np.ndarray, kappa: float) -> tuple[float, float]:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from implicit_models.sim.screening import Screening, screen
+from implicit_models.summaries import summary
 
 ORDERS = ("correlation", "entry")
 
@@ -44,6 +45,9 @@ class Elimination:
     n_certifiable: int
     scores: Float[np.ndarray, " d"]
     screening: Screening
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def reduce(
         self, G: Float[np.ndarray, "d d"], C: Float[np.ndarray, "r d"]

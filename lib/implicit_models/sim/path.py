@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.sim.rows import Rows, check_problem, solve_radii
+from implicit_models.summaries import summary
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Path:
 
     kappas: Float[np.ndarray, " K"]
     rows: tuple[Rows, ...]
+
+    def __repr__(self) -> str:
+        return summary(self, "kappas", "rows", status=np.concatenate([rows.status for rows in self.rows]))
 
     def at(self, kappa: float) -> Rows:
         """The rows at one of the radii of the sweep.

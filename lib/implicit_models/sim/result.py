@@ -16,6 +16,7 @@ from implicit_models.sim.backends import RunReport
 from implicit_models.sim.problem import RowProblem
 from implicit_models.sim.scaling import Scale
 from implicit_models.sim.states import States
+from implicit_models.summaries import summary
 
 DONE = ("optimal", "fista")
 MAX_ITER = 5000  # a row norm of .99 takes about a thousand Picard steps
@@ -63,6 +64,22 @@ class SIMResult:
     states: States
     timing: dict[str, float]
     run: RunReport
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "A",
+            "B",
+            "C",
+            "D",
+            "status",
+            "gap",
+            "objective",
+            "kappa",
+            "feedback",
+            "timing",
+            scale=self.scale.description,
+        )
 
     @property
     def failed_rows(self) -> np.ndarray:

@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from implicit_models.activations import resolve_activation
 from implicit_models.sim.states import States
+from implicit_models.summaries import summary
 
 SCALES = ("theorem", "std", "uniform", "none")
 
@@ -31,6 +32,9 @@ class Scale:
     name: str
     description: str
 
+    def __repr__(self) -> str:
+        return summary(self)
+
 
 class ScaledStates(NamedTuple):
     """X / s and Z / s (m, n), the units s (n,), and the sentence that says what they are."""
@@ -39,6 +43,9 @@ class ScaledStates(NamedTuple):
     Z: Float[np.ndarray, "m n"]
     s: Float[np.ndarray, " n"]
     description: str
+
+    def __repr__(self) -> str:
+        return summary(self, *self._fields)
 
 
 def _checked(s: np.ndarray, what: str) -> np.ndarray:

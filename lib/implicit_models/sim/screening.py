@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.sim.free_columns import EPS, ROUNDING, eliminate
+from implicit_models.summaries import summary
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}  # the sphere shrinks with the root of the gap; homotopy ends well below this
 
@@ -52,6 +53,9 @@ class Screening:
     delta_lower: Float[np.ndarray, " r"]
     status: np.ndarray
     ball: Bool[np.ndarray, " d"]
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     @property
     def scores(self) -> Float[np.ndarray, " d"]:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from implicit_models.matrices import csr_tensor
 from implicit_models.sim.network_layers import INPUT, NetworkLayers
 from implicit_models.sim.sparsity_report import SparsityReport
+from implicit_models.summaries import summary
 
 
 class SparseModel(nn.Module):
@@ -57,6 +58,17 @@ class SparseModel(nn.Module):
         self.sources = {
             block: tuple(sorted((sources or {}).get(block, layers.blocks[block].sources))) for block in self.fitted
         }
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "network",
+            "fitted",
+            input_shape=self.layers.input_shape,
+            dtype=str(self.dtype),
+            row_entries=self.report.row_entries,
+            sparsity=self.report.sparsity,
+        )
 
     @property
     def dtype(self) -> torch.dtype:

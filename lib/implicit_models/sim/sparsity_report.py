@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from torch import nn
 
 from implicit_models.sim.network_layers import WEIGHTED, NetworkLayers
+from implicit_models.summaries import summary
 
 if TYPE_CHECKING:
     from implicit_models.sim.position_problem import PositionProblem
@@ -45,6 +46,22 @@ class LayerReport:
     violation: float
     status: Mapping[str, int]
 
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "name",
+            "rows",
+            "columns",
+            "support",
+            "nnz",
+            "own_entries",
+            "fit",
+            "held_out",
+            "gap",
+            "violation",
+            "status",
+        )
+
 
 @dataclass(frozen=True)
 class SparsityReport:
@@ -65,6 +82,22 @@ class SparsityReport:
     full_matrix: int
     settings: Mapping[str, Any]
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return summary(
+            self,
+            "layers",
+            "row_entries",
+            "own_row_entries",
+            "numbers",
+            "own_numbers",
+            "full_matrix",
+            "sparsity",
+            "sparsity_of_numbers",
+            "sparsity_of_full_matrix",
+            "settings",
+            "seconds",
+        )
 
     @property
     def sparsity(self) -> float:

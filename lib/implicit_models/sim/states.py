@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.sim.recording import activation_modules, evaluation_mode, hooked, output_of, require_affine
+from implicit_models.summaries import summary
 
 MEMORY_BUDGET = 2**30
 
@@ -59,6 +60,9 @@ class States:
     input_shape: tuple[int, ...] = ()
     _keep: Any = field(default=None, repr=False, compare=False)  # a temporary folder lives as long as the maps in it
     _memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return summary(self, "X", "Z", "U", "Y", "blocks", "network", "folder", "input_shape")
 
     def __post_init__(self) -> None:
         for name in ("X", "Z", "U", "Y"):

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from implicit_models.matrices import scipy_csr
 from implicit_models.sim.recording import evaluation_mode, forced
 from implicit_models.sim.states import States
+from implicit_models.summaries import summary
 
 LARGEST = 20_000  # states and inputs: one pass each
 
@@ -27,6 +28,9 @@ class TeacherMatrices(NamedTuple):
     D: sp.csr_array
     b: Float[np.ndarray, " n"]
     d: Float[np.ndarray, " q"]
+
+    def __repr__(self) -> str:
+        return summary(self, *self._fields)
 
 
 def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrices:

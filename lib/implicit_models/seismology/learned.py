@@ -25,6 +25,7 @@ from implicit_models.seismology.geodesy import distance_azimuths, geocentric_lat
 from implicit_models.seismology.location import Location
 from implicit_models.seismology.table import PTable, build_p_table, cache_dir
 from implicit_models.seismology.uncertainty import Ellipse
+from implicit_models.summaries import summary
 
 if TYPE_CHECKING:
     import pandas
@@ -64,6 +65,9 @@ class LearnedLocator:
     encoding: Encoding
     weights: Mapping[str, np.ndarray]
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return summary(self)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

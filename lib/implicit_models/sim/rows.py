@@ -21,6 +21,7 @@ from implicit_models.sim.free_columns import eliminate
 from implicit_models.sim.gram import as_matrix
 from implicit_models.sim.perspective_path import follow_rows
 from implicit_models.sim.row_solver import solve_chunk
+from implicit_models.summaries import summary
 
 ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
 LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
@@ -48,6 +49,9 @@ class Rows:
     gap: Float[np.ndarray, " r"]
     n_steps: Int[np.ndarray, " r"]
     status: np.ndarray
+
+    def __repr__(self) -> str:
+        return summary(self, "A", "support", "multiplier", "gap", "n_steps", "status")
 
     @property
     def support(self) -> Int[np.ndarray, " r"]:

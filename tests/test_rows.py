@@ -429,20 +429,6 @@ def test_ridge_term_of_the_gap():
     assert (gap >= -1e-12 * zz).all() and (gap <= 1e-6 * objective(G, C, zz, rows.A, ridge=5.0)).all()
 
 
-def test_stale_kernels_are_dropped(tmp_path):
-    from implicit_models.kernel_cache import drop_stale
-
-    (tmp_path / "kernel.py").write_text("from numba import njit\n")
-    (tmp_path / "other.py").write_text("x = 1\n")
-    cache = tmp_path / "__pycache__"
-    drop_stale(tmp_path)
-    (cache / "kernel.f-1.nbi").write_bytes(b"index")
-    (tmp_path / "other.py").write_text("x = 2\n")
-    assert not drop_stale(tmp_path) and (cache / "kernel.f-1.nbi").exists()
-    (tmp_path / "kernel.py").write_text("from numba import njit  # changed\n")
-    assert drop_stale(tmp_path) and not (cache / "kernel.f-1.nbi").exists()
-
-
 def projected_optimum(M, Z, ball, kappa):
     """Optimal values by QR of the free columns in unit norm, from the samples: no Gram matrix of free columns."""
     F = M[:, ~ball]

@@ -6,32 +6,32 @@ whole registers and stays in the first-level cache; the matrix is packed in pane
 
 from __future__ import annotations
 
-from numba import njit
+from implicit_models.kernels import kernel
 
 from .simd import ROWS, address, advance, multiply_rows
 
 _CACHE_BYTES = 40960  # what the states of a block may take of the first-level cache
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def aligned(array):
     """Pointer to the first cache line inside a flat array, which must have 64 elements to spare."""
     return advance(address(array), (-array.ctypes.data % 64) // array.itemsize)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def clear(pointer, count):
     for k in range(count):
         pointer[k] = 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def block_width(n, n_samples, itemsize, lanes):
     """Registers per block: at most 4, few enough for the cache and for lanes to be used several times each."""
     return max(1, min(4, max(2, _CACHE_BYTES // (n * lanes * itemsize)), n_samples // (3 * lanes)))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def pack(A, transpose, reverse, picard, n_pad, panel, corner):
     """Pack A (or its transpose) by panels of ROWS rows, in the order of the sweep.
 
@@ -60,7 +60,7 @@ def pack(A, transpose, reverse, picard, n_pad, panel, corner):
     return largest
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def all_finite(A):
     """Whether no entry of a matrix is NaN or infinite."""
     finite = True
@@ -70,7 +70,7 @@ def all_finite(A):
     return finite
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel(forceinline=True)
 def multiply_panel(panel, row, n_pad, x, bias, out, width):
     """out = bias[row : row + ROWS] + panel @ x for the panel that starts at `row`."""
     start = row * n_pad

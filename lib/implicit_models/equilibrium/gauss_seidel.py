@@ -15,9 +15,9 @@ import math
 
 import numpy as np
 from jaxtyping import Float, Int8, Int32
-from numba import njit
 
-from . import kernel_cache
+from implicit_models.kernels import kernel
+
 from .blocks import aligned, all_finite, block_width, clear, pack
 from .simd import ROWS, VECTOR_BYTES, address, advance, any_positive, lanes, load
 from .sweeps import (
@@ -40,14 +40,12 @@ from .sweeps import (
     sweep,
 )
 
-kernel_cache.drop_stale()
-
 CONVERGED, MAX_ITER, DIVERGING, NOT_FINITE, SINGULAR = 0, 1, 2, 3, 4
 
 _MARGIN, _LEAST_MARGIN = 0.8, 1e-4  # of the tolerance, for the change of a sweep
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, diagonal, above, below, panel, corner):
     """Fill what sweeps need of A and of the activation. Returns a bound of residual / change after a sweep."""
     n, lipschitz = A.shape[0], 1.0
@@ -69,7 +67,7 @@ def _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, d
     return pack(A, adjoint, reverse, picard, n_pad, panel, corner) * lipschitz
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _all_finite(values, n):
     finite = True
     for i in range(n):
@@ -77,7 +75,7 @@ def _all_finite(values, n):
     return finite
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # 1 - d A_ii = 0 is singular: infinite, and reported as diverging
+@kernel(error_model="numpy")  # 1 - d A_ii = 0 is singular: infinite, and reported as diverging
 def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diagonal, x, rhs, gain, table):
     """Bring a sample into a lane. One that is not finite is replaced by zeros, which do no harm; returns False then."""
     finite = _all_finite(b, n) and (not adjoint or _all_finite(d, n)) and (not warm or _all_finite(start, n))
@@ -101,7 +99,7 @@ def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diago
     return finite
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _judge(table, lane, samples, tol, relative, rounding, max_iter, t, residual, n_iter, status):
     """Write residual and status of a frozen sample. Returns False when it should go on."""
     scale, change = table[SCALE * samples + lane], table[CHANGE * samples + lane]
@@ -127,13 +125,13 @@ def _judge(table, lane, samples, tol, relative, rounding, max_iter, t, residual,
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _store_lane(x, lane, samples, n, reverse, finite, target):
     for row in range(n):
         target[n - 1 - row if reverse else row] = x[row * samples + lane] if finite else np.nan
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _solve_blocks(
     A,
     adjoint,
@@ -274,7 +272,7 @@ def _solve_blocks(
                     live -= 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _solve(
     A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, x_out, residual, n_iter, status
 ):
@@ -312,7 +310,7 @@ def _solve(
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sweeps_in_reverse(A):
     """Whether a sweep should run from the last state to the first: A is upper triangular, and not diagonal."""
     n = A.shape[0]
@@ -426,11 +424,3 @@ def gauss_seidel_adjoint(
     ):
         raise_not_finite(A)
     return found
-
-
-def warm_up() -> None:
-    """Compile the kernels for float32 and float64, or load them from numba's disk cache."""
-    for dtype in (np.float32, np.float64):
-        A, b = np.zeros((1, 1), dtype), np.ones((1, 1), dtype)
-        gauss_seidel(A, b, np.zeros(1, np.int8), np.zeros(1, dtype), None, 1e-3, True, 2)
-        gauss_seidel_adjoint(A, b, b, 1e-3, 2)

@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 from jaxtyping import Float, Int8, Int32
-from numba import njit
+
+from implicit_models.kernels import kernel
 
 from .blocks import all_finite
 from .gauss_seidel import (
@@ -28,7 +29,7 @@ from .gauss_seidel import (
 CYCLE = 8  # linear solves after which a sweep is put in: patterns that come back are rare, and this ends them
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
+@kernel(fastmath={"contract", "reassoc"})
 def _factorise(M, s, pivots):
     """LU in place of the leading s by s block; the reciprocal pivots lie on the diagonal. False: singular."""
     for k in range(s):
@@ -55,7 +56,7 @@ def _factorise(M, s, pivots):
     return True
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
+@kernel(fastmath={"contract", "reassoc"})
 def _substitute(M, s, pivots, y):
     """Solve in place with the factors of `_factorise`."""
     for k in range(s):
@@ -74,7 +75,7 @@ def _substitute(M, s, pivots, y):
         y[i] = value * M[i, i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _sweep(A, b, slope, t, x, d):
     """One Gauss-Seidel sweep from x[t], for the signs it gives: it leads out of a cycle of patterns."""
     n = b.shape[1]
@@ -87,7 +88,7 @@ def _sweep(A, b, slope, t, x, d):
         x[t, i] = d[i] * rest / gain if gain > 0 else d[i] * (rest + A[i, i] * x[t, i])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, status):
     N, n = b.shape
     M, y = np.empty((n, n), b.dtype), np.empty(n, b.dtype)
@@ -156,7 +157,7 @@ def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, 
                 _sweep(A, b, slope, t, x, d)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _solve_adjoint(A, d, g, v, residual, n_iter, status):
     N, n = g.shape
     M, y = np.empty((n, n), g.dtype), np.empty(n, g.dtype)
@@ -260,11 +261,3 @@ def newton_adjoint(
     found = empty_result(g)
     _solve_adjoint(A, d, g, *found)
     return found
-
-
-def warm_up() -> None:
-    """Compile the kernels for float32 and float64, or load them from numba's disk cache."""
-    for dtype in (np.float32, np.float64):
-        A, b = np.zeros((1, 1), dtype), np.ones((1, 1), dtype)
-        newton(A, b, np.zeros(1, np.int8), np.zeros(1, dtype), None, 1e-3, True, 2)
-        newton_adjoint(A, b, b)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from implicit_models.activations import Activation, resolve_activation
+from implicit_models.activations import Activation
 from implicit_models.equilibrium import compiled
 from implicit_models.equilibrium.convergence import NOT_FINITE
 from implicit_models.equilibrium.gauss_seidel import sweeps_in_reverse
@@ -222,12 +222,3 @@ def recurrence(
     call = _Call(act, _Sequences(A, B, C, S.shape[0], S.shape[1], act, settings))
     Y = _Recurrence.apply(A, B, C, D, b, d, S, h0, call)
     return Y, call.solution
-
-
-def warm_up() -> None:
-    """Compile the kernels for float32 and float64, or load them from numba's disk cache."""
-    act = resolve_activation("relu", 1)
-    for dtype in (torch.float32, torch.float64):
-        M, u = (torch.zeros(shape, dtype=dtype, requires_grad=True) for shape in ((1, 1), (1, 2)))
-        Y, _ = recurrence(M, u, M, u, None, None, torch.zeros(1, 1, 1, dtype=dtype), None, act, SolverSettings())
-        Y.sum().backward()

@@ -21,7 +21,8 @@ equilibrium).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from implicit_models.kernels import kernel
 
 from .blocks import aligned, clear
 from .gauss_seidel import _MARGIN, MAX_ITER, _judge, _pack_rows
@@ -55,7 +56,7 @@ from .sweeps import (
 )
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _panels(M, transpose, reverse_rows, reverse_columns, first, columns, panel):
     """Pack the columns first .. of M (rows of M' if transpose) by panels of ROWS rows; what M lacks is zero."""
     rows = M.shape[1] if transpose else M.shape[0]
@@ -70,7 +71,7 @@ def _panels(M, transpose, reverse_rows, reverse_columns, first, columns, panel):
             panel[row // ROWS * ROWS * columns + column * ROWS + row % ROWS] = value
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel(forceinline=True)
 def _multiply(panel, rows, columns, x, bias, out, width, samples):
     """out = bias + panel @ x; rows a multiple of ROWS; out may be bias."""
     for row in range(0, rows, ROWS):
@@ -85,7 +86,7 @@ def _multiply(panel, rows, columns, x, bias, out, width, samples):
             multiply_rows(panel, start, x, columns, 0, bias, row, target, 1)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel(forceinline=True)
 def _copy(source, source_stride, target, target_stride, rows, reverse, samples):
     """Rows of `samples` numbers from one feature-major array to another, whole registers at a time."""
     step = lanes(source)
@@ -95,7 +96,7 @@ def _copy(source, source_stride, target, target_stride, rows, reverse, samples):
             store(target, row * target_stride + lane, load(source, i * source_stride + lane))
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel(forceinline=True)
 def _put(source, source_stride, target, target_stride, rows, reverse, samples):
     """The same with the rows of the target reversed."""
     step = lanes(source)
@@ -105,7 +106,7 @@ def _put(source, source_stride, target, target_stride, rows, reverse, samples):
             store(target, i * target_stride + lane, load(source, row * source_stride + lane))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _settle(
     panel,
     corner,
@@ -200,7 +201,7 @@ def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.n
     return np.empty(size, dtype), np.empty(2 * n_pad, np.int64)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sequence_forward(
     A,
     B,
@@ -320,7 +321,7 @@ def sequence_forward(
             _copy(y, samples, advance(U_, p * stride_u + (t + 1) * columns + at), stride_u, h, False, samples)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sequence_backward(
     A,
     B,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+from implicit_models.kernels import kernel
 
 from .blocks import multiply_panel
 from .simd import (
@@ -52,12 +52,12 @@ GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for div
 ) = range(16)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _scalar_phi(v, code):
     return math.tanh(v) if code == TANH else 1 / (1 + math.exp(-v)) if v > 0 else math.exp(v) / (1 + math.exp(v))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _scalar_root(rest, a, code, x):
     """Root of x = phi(rest + a x), phi = tanh or sigmoid, by Newton kept inside a shrinking bracket."""
     low, high = (-1.0 if code == TANH else 0.0), 1.0
@@ -80,18 +80,18 @@ def _scalar_root(rest, a, code, x):
     return x
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@kernel(forceinline=True)
 def _piecewise_linear(like, v, above, below):
     # the sum with 0 turns -0. into 0.
     return where_positive(v, v * spread(like, above), multiply_add(v, spread(like, below), spread(like, 0.0)))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _smooth(like, v, code):
     return vector_tanh(like, v) if code == TANH else vector_sigmoid(like, v)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _smooth_root(rest, old, a, code, scratch):
     n_lanes = lanes(scratch)
     store(scratch, 0, rest)
@@ -101,7 +101,7 @@ def _smooth_root(rest, old, a, code, scratch):
     return load(scratch, 0)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sweep(
     panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch
 ):
@@ -165,7 +165,7 @@ def sweep(
             store(table, PRODUCT * samples + lane, product)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
     """Freeze the lanes of one register that have converged, diverged or used up their sweeps."""
     one, zero = spread(table, 1.0), spread(table, 0.0)
@@ -197,7 +197,7 @@ def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
     store(table, FROZEN * samples + lane, before - active)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def extrapolate(table, lane, samples, x, step, n_pad):
     """Add the rest of the geometric series, x += rho / (1 - rho) (x_k - x_{k-1}), in the lanes where it has set in.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from implicit_models.kernels import kernel
 
 from .simd import (
     VECTOR_BYTES,
@@ -21,7 +21,7 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.4286068203094172e-06
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _exponential_parts(like, u):
     """(s, p) with exp(u) = s (1 + p), s a power of two, for u <= 0; `like` points to the element type."""
     degree, floor = (13, -708.0) if lanes(like) * 8 == VECTOR_BYTES else (7, -87.0)
@@ -34,7 +34,7 @@ def _exponential_parts(like, u):
     return power_of_two(k), series * r
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def vector_tanh(like, v):
     """tanh(v) = -m / (2 + m) sign(v) with m = expm1(-2|v|), accurate near 0 too."""
     s, p = _exponential_parts(like, absolute(v) * spread(like, -2.0))
@@ -43,7 +43,7 @@ def vector_tanh(like, v):
     return where_positive(v, value * spread(like, -1.0), value)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def vector_sigmoid(like, v):
     """1 / (1 + exp(-v)), from exp(-|v|) so that nothing overflows."""
     s, p = _exponential_parts(like, absolute(v) * spread(like, -1.0))

@@ -7,12 +7,7 @@ A public name is resolved on first use (PEP 562); no module has the name of a fu
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
-
-from implicit_models.kernel_cache import drop_stale
-
-drop_stale(Path(__file__).parent)  # before a kernel module loads
 
 _ORIGIN = {
     "Problem": "problem",

@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.robustness.line_choice import choose_lines
 
 # of the gap that the barriers may leave: first, relative to sum radius |q|; and its factor a step
@@ -33,7 +33,7 @@ _TRIALS, _FLAT = 8, 0.3  # of the line search, and the share of the first slope 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 
-@njit(nogil=True, cache=True, fastmath=_REASSOCIATE, error_model="numpy")
+@kernel(fastmath=_REASSOCIATE, error_model="numpy")
 def _inputs(q, u0, radius, theta, position, curvature):
     """Input of the central path for every coordinate, its derivative in q; returns q'u0 + sum radius |q|."""
     total = 0.0
@@ -46,7 +46,7 @@ def _inputs(q, u0, radius, theta, position, curvature):
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _corner_weights(values, theta, weights):
     """p_v = theta / (level - value_v) that add up to 1."""
     top = values[0]
@@ -70,7 +70,7 @@ def _corner_weights(values, theta, weights):
         weights[v] /= total
 
 
-@njit(nogil=True, cache=True, fastmath=_REASSOCIATE, error_model="numpy")
+@kernel(fastmath=_REASSOCIATE, error_model="numpy")
 def _inputs_along(q, dq, t, u0, radius, theta):
     """First and second derivative in t of the inputs' part at q + t dq."""
     first, second = 0.0, 0.0
@@ -83,7 +83,7 @@ def _inputs_along(q, dq, t, u0, radius, theta):
     return first, second
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corners_x, theta, descent):
     """Step length near the minimum along a direction whose slope at 0 is -descent, by Newton's method in a bracket."""
     low, high, t = 0.0, math.inf, 1.0
@@ -119,7 +119,7 @@ def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corner
     return t
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _cholesky_solve(H, g):
     """H^-1 g in place of g, H positive definite and overwritten; False where it is not."""
     k = g.size
@@ -147,7 +147,7 @@ def _cholesky_solve(H, g):
     return True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, allowed, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 

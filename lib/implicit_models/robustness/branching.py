@@ -13,14 +13,14 @@ al., beta-CROWN (2021).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.robustness.dual_kernels import refine
 from implicit_models.robustness.dual_samples import functionals
 from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _widest(zl, zh, code, a, fixed, lam, mu):
     """The unit whose triangle costs this functional most: |mu_i| times the height of its triangle at the kink; -1 if
     none is left.
@@ -35,7 +35,7 @@ def _widest(zl, zh, code, a, fixed, lam, mu):
     return unit
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def branch(
     A,
     B,
@@ -199,7 +199,7 @@ def branch(
     return max(lower, least_closed), nodes
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def branch_samples(
     A,
     B,

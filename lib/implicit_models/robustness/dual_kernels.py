@@ -17,15 +17,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.robustness.relaxation import infimum, linear_slope, lower_slope, upper_slope
 
 SWEEPS = 60
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 
-@njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@kernel(fastmath=_REASSOCIATE)
 def support_gap(q, u0, radius):
     """q'u0 - sum_j radius_j |q_j|."""
     total = 0.0
@@ -34,7 +34,7 @@ def support_gap(q, u0, radius):
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def lowest(q, u0, radius, card):
     """inf of q'u over the set; card < 0 for all coordinates."""
     if card < 0 or card >= q.size:
@@ -48,7 +48,7 @@ def lowest(q, u0, radius, card):
     return middle - np.partition(scaled, q.size - card)[q.size - card :].sum()
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def split_units(zl, zh, code, a, fixed):
     """(order, slope, n_linear): units that matter, the linear ones first; linear units of slope zero do not.
 
@@ -72,7 +72,7 @@ def split_units(zl, zh, code, a, fixed):
     return order[:count], slope[:n_linear], n_linear
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def take(A, rows, columns):
     out = np.empty((rows.size, columns.size))
     for i in range(rows.size):
@@ -81,7 +81,7 @@ def take(A, rows, columns):
     return out
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def take_rows(B, rows):
     out = np.empty((rows.size, B.shape[1]))
     for i in range(rows.size):
@@ -89,7 +89,7 @@ def take_rows(B, rows):
     return out
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def reduce_units(Ag, slope, n_linear):
     """(R, feed = A_IL R, A~): elimination of the linear units of Ag, the feedback among the units that matter."""
     m = Ag.shape[0]
@@ -108,7 +108,7 @@ def reduce_units(Ag, slope, n_linear):
     return R, feed, reduced
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
     """lambda (k, rows) of lambda = s (C + A~' lambda): slope `below` where the bracket is positive, `above` where it
     is negative.
@@ -135,7 +135,7 @@ def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
     return lam
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def evaluate(
     lam, C, Q, constant, order, A_g, b, u0, radius, card, zl, zh, xl, xh, code, a, weight, extra, coefficient, out
 ):
@@ -155,7 +155,7 @@ def evaluate(
         out[r] = total - coefficient * size
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def slopes_of(order, n_linear, zl, zh, code, a):
     k = order.size - n_linear
     below, above = np.empty(k), np.empty(k)
@@ -166,11 +166,10 @@ def slopes_of(order, n_linear, zl, zh, code, a):
     return below, above
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sweeps, tol):
     """Multipliers (rows, m) of rows C (rows, m); reduced_from = R A_LI."""
     rows, m = C.shape
-    k = m - n_linear
     lam = np.empty((rows, m))
     linear = np.ascontiguousarray(C[:, :n_linear])
     target = C[:, n_linear:].T.copy()
@@ -183,7 +182,7 @@ def rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sw
     return lam
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def refine(
     A, B, b, code, a, fixed, u0, radius, card, zl, zh, xl, xh, weight, coefficient, sweeps, keep, units, sides, lams
 ):

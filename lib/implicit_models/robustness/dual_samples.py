@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.robustness.ascent import ascend
 from implicit_models.robustness.dual_kernels import (
     evaluate,
@@ -22,7 +22,7 @@ from implicit_models.robustness.relaxation import PIECEWISE_LINEAR
 ACCURACY, ASCENT_TOL = 2e-2, 5e-3
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _corners(order, n_linear, zl, zh, a):
     k = order.size - n_linear
     z, x = np.zeros((k, 3)), np.zeros((k, 3))
@@ -33,7 +33,7 @@ def _corners(order, n_linear, zl, zh, a):
     return z, x
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _ascend_rows(
     A_g,
     B_g,
@@ -109,7 +109,7 @@ def _ascend_rows(
     return taken
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def functionals(
     A,
     B,
@@ -251,7 +251,7 @@ def functionals(
     return taken
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def bound_samples(
     A,
     B,

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from implicit_models.kernels import kernel
 
 _SWEEPS, _ROUNDS = 40, 4
 _WORTH = 0.05  # of the gap, or of the bound's change, that a step must gain
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _relaxed_state(reduced, source, mu, corners_z, corners_x, x, z):
     """Relaxed state x, z with source B~ u + b~; False where it leaves a triangle."""
     k = mu.size
@@ -47,7 +48,7 @@ def _relaxed_state(reduced, source, mu, corners_z, corners_x, x, z):
     return inside
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def _follow(reduced, c, z, corners_z, corners_x, lam):
     """Multipliers of the chord where mu > 0 and of the piece of z where mu < 0, in place."""
     k = z.size
@@ -70,7 +71,7 @@ def _follow(reduced, c, z, corners_z, corners_x, lam):
             break
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def bound_of(reduced, bias, c, q, u0, radius, corners_z, corners_x, lam, mu):
     """g at lam with its q; fills mu."""
     total = 0.0
@@ -87,7 +88,7 @@ def bound_of(reduced, bias, c, q, u0, radius, corners_z, corners_x, lam, mu):
     return total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, sufficient, enough):
     """Improve lam (k) in place; returns (g, whether the gap to the optimum is at most `sufficient` or g < enough).
     Arguments: see `ascend`.

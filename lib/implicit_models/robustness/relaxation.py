@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+from implicit_models.kernels import kernel
 
 PIECEWISE_LINEAR, TANH, SIGMOID, FREE = 0, 1, 2, 3
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def value(z, code):
     """tanh or the logistic function."""
     if code == TANH:
@@ -29,13 +29,13 @@ def value(z, code):
     return 1 / (1 + math.exp(-z)) if z > 0 else math.exp(z) / (1 + math.exp(z))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def derivative(z, code):
     x = value(z, code)
     return 1 - x * x if code == TANH else x * (1 - x)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def linear_slope(zl, zh, code, a):
     """Slope of a unit that is linear on [zl, zh], else NaN."""
     if code != PIECEWISE_LINEAR:
@@ -45,7 +45,7 @@ def linear_slope(zl, zh, code, a):
     return a if zh <= 0 else math.nan
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def upper_slope(zl, zh, code, a):
     """Slope of a line above the map on [zl, zh]: the chord, or a tangent where the map is concave."""
     if code == FREE or not zh > zl:
@@ -68,7 +68,7 @@ def upper_slope(zl, zh, code, a):
     return derivative(max(low, 0.5 * (zl + zh)), code)  # the tangent of the envelope in the middle
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def lower_slope(zl, zh, code, a):
     """Slope of a line below the map on [zl, zh]; for ReLU the one that leaves the smaller area."""
     if code == PIECEWISE_LINEAR:
@@ -76,7 +76,7 @@ def lower_slope(zl, zh, code, a):
     return upper_slope(-zh, -zl, code, a)  # tanh and sigmoid are odd around their value at 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def infimum(mu, lam, zl, zh, xl, xh, code, a):
     """inf of mu phi(z) - lam z over zl <= z <= zh; for a FREE state phi(z) is anything in [xl, xh]."""
     if code == FREE:

@@ -9,13 +9,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from implicit_models.kernel_cache import drop_stale
-
-drop_stale(Path(__file__).parent)  # before a kernel module loads
 
 _ORIGIN = {
     "build_p_table": "table",

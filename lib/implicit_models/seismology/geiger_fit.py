@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.seismology.event_data import EventData
 from implicit_models.seismology.geiger_kernels import DEGREE, angle_between, normal_equations
 from implicit_models.seismology.geiger_starts import DEPTHS, POINTS, RINGS, locate_many
@@ -303,7 +303,7 @@ def _baz_residuals(u: np.ndarray, s: np.ndarray, baz: np.ndarray) -> np.ndarray:
     return (baz - np.arctan2(p, q) + np.pi) % (2 * np.pi) - np.pi
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _describe(
     begin,
     place,

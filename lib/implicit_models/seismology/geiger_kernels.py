@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.seismology.table_kernels import lookup
 
 DEGREE = math.pi / 180
@@ -31,7 +31,7 @@ TINY_ANGLE = 1e-9  # radians; nearer than this the direction to a station is und
 LOST = 1e6  # damping at which no step helps
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def frame(u, north, east):
     """North and east at u; at a pole those of longitude 0."""
     across = math.hypot(u[0], u[1])
@@ -43,7 +43,7 @@ def frame(u, north, east):
         east[0], east[1], east[2] = -u[1] / across, u[0] / across, 0.0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def move(u, north, east, to_north, to_east, out):
     """The point reached along a great circle; steps in radians."""
     angle = math.hypot(to_north, to_east)
@@ -55,21 +55,21 @@ def move(u, north, east, to_north, to_east, out):
         out[k] /= length
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sine_cosine(u, s):
     """Sine and cosine of the angle of two unit vectors."""
     a, b, c = u[1] * s[2] - u[2] * s[1], u[2] * s[0] - u[0] * s[2], u[0] * s[1] - u[1] * s[0]
     return math.sqrt(a * a + b * b + c * c), u[0] * s[0] + u[1] * s[1] + u[2] * s[2]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def angle_between(u, s):
     """Angle of two unit vectors, radians."""
     sine, cosine = sine_cosine(u, s)
     return math.atan2(sine, cosine)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def travel_time(tables, depth, angle):
     """(T, dT/dz s/km, dT/dDelta s/radian); below the table's last depth linear in depth."""
     deepest = tables[0][0] + tables[0][1] * (tables[1].shape[0] - 1)
@@ -78,7 +78,7 @@ def travel_time(tables, depth, angle):
     return T + (depth - inside) * Tz, Tz, Tx / DEGREE
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def baz_residual(u, s, baz):
     """(residual, and its derivatives' factors): observed minus predicted back-azimuth at station s, in (-pi, pi].
 
@@ -95,7 +95,7 @@ def baz_residual(u, s, baz):
     return residual, p, q
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def jacobian(u, z, place, time, tables, north, east, J, r):
     """T's derivatives J (S, 3) by north and east (s/radian) and depth (s/km); r (S,) = time - T; fills the frame at
     u."""
@@ -111,7 +111,7 @@ def jacobian(u, z, place, time, tables, north, east, J, r):
         r[i] = time[i] - T
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def normal_equations(u, z, place, time, weight, baz, baz_weight, tables, north, east, H, g, J, r):
     """(chi-square, t0) at (u, z); fills H (3, 3), g (3,) of H x = g for the step x, J, r and the frame at u."""
     jacobian(u, z, place, time, tables, north, east, J, r)
@@ -161,7 +161,7 @@ def normal_equations(u, z, place, time, weight, baz, baz_weight, tables, north, 
     return chi2, t0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _station_components(v, s):
     across = math.hypot(s[0], s[1])
     if across < 1e-12:
@@ -169,7 +169,7 @@ def _station_components(v, s):
     return (s[0] * v[1] - s[1] * v[0]) / across, across * v[2] - s[2] * (s[0] * v[0] + s[1] * v[1]) / across
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def damped_step(H, g, damping, depth_step, x):
     """x (3,) of (H + damping diag H) x = g; a finite depth_step is taken as given."""
     a, b, c = H[0, 0] * (1 + damping) + 1e-12, H[1, 1] * (1 + damping) + 1e-12, H[2, 2] * (1 + damping) + 1e-12
@@ -189,7 +189,7 @@ def damped_step(H, g, damping, depth_step, x):
     x[0] = (first - d * x[1]) / a
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest, steps, enough):
     """(depth, chi-square, t0, iterations) of Levenberg-Marquardt from (u, z); u is overwritten.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.seismology.geiger_kernels import (
     DEGREE,
     angle_between,
@@ -33,7 +33,7 @@ ROUGH, FINE = 1e-2, 1e-9  # decrease of chi-square that ends a descent: of each 
 CHORDS = 2049  # points of a row of `chord_times`
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def chord_times(tables, depth, row):
     """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the
     table."""
@@ -42,7 +42,7 @@ def chord_times(tables, depth, row):
         row[k] = travel_time(tables, depth, 2 * math.asin(half))[0]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, rings, points, robust, position, cost):
     """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
 
@@ -96,12 +96,12 @@ def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, r
             k += 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def square_chord(u, s):
     return (u[0] - s[0]) ** 2 + (u[1] - s[1]) ** 2 + (u[2] - s[2]) ** 2
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def choose_starts(centre, position, cost, depths, spacing, chosen):
     """Fill chosen (K, 2) with the best grid points, each away from the others; returns their number. cost is
     overwritten."""
@@ -124,7 +124,7 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def locate_one(
     place,
     time,
@@ -203,7 +203,7 @@ def locate_one(
             other[:5], other[5] = found[k, :5], chi2 + more
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def locate_many(
     begin,
     place,

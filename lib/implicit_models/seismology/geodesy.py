@@ -19,14 +19,15 @@ import math
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
+
+from implicit_models.kernels import kernel
 
 FLATTENING = 1 / 298.257223563  # WGS84
 _SQUASH = (1 - FLATTENING) ** 2
 _DEGREE = math.pi / 180
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def wrapped(lon):
     """The longitude in [-180, 180)."""
     if not -180.0 <= lon < 180.0:
@@ -36,7 +37,7 @@ def wrapped(lon):
     return lon
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _compass(angle):
     """Radians to degrees in [0, 360)."""
     angle /= _DEGREE
@@ -45,12 +46,12 @@ def _compass(angle):
     return 0.0 if angle >= 360.0 else angle
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _direction(east, north):
     return _compass(math.atan2(east + 0.0, north + 0.0))  # -0.0 would turn the zero vector round
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _reach(sa, ca, dist, azimuth):
     """Opposite and adjacent sides of the three angles, latitude, longitude gained, back-azimuth; sa, ca of the
     latitude."""
@@ -70,18 +71,7 @@ def _reach(sa, ca, dist, azimuth):
     return up, across, y, x, east + 0.0, north + 0.0
 
 
-@njit(nogil=True, cache=True)
-def destination_of(lat, lon, dist, azimuth):
-    """(latitude, longitude, back-azimuth) of one point reached; all in degrees."""
-    up, across, y, x, east, north = _reach(math.sin(lat * _DEGREE), math.cos(lat * _DEGREE), dist, azimuth)
-    return (
-        math.atan2(up, across) / _DEGREE,
-        wrapped(lon + math.atan2(y, x) / _DEGREE),
-        _compass(math.atan2(east, north)),
-    )
-
-
-@njit(nogil=True, cache=True)
+@kernel
 def distance_azimuths_of(lat1, lon1, lat2, lon2):
     """(distance, azimuth at 1 towards 2, azimuth at 2 towards 1) of one pair; all in degrees."""
     turn = wrapped(lon2 - lon1) * _DEGREE
@@ -101,7 +91,7 @@ def distance_azimuths_of(lat1, lon1, lat2, lon2):
     return dist, _direction(cb * st, north1), _direction(-ca * st, north2)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _sides(lat, dist, azimuth, opposite, adjacent):
     last, sa, ca = math.nan, math.nan, math.nan
     for k in range(lat.size):
@@ -112,7 +102,7 @@ def _sides(lat, dist, azimuth, opposite, adjacent):
             opposite[angle, k], adjacent[angle, k] = sides[2 * angle], sides[2 * angle + 1]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _in_degrees(lon, out):
     for k in range(lon.size):
         out[0, k] /= _DEGREE
@@ -127,7 +117,7 @@ def _destinations(lat, lon, dist, azimuth, out):
     _in_degrees(lon, out)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _distances(lat1, lon1, lat2, lon2, out):
     for k in range(lat1.size):
         out[0, k], out[1, k], out[2, k] = distance_azimuths_of(lat1[k], lon1[k], lat2[k], lon2[k])

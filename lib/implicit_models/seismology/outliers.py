@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.seismology.geiger_kernels import angle_between, descend, travel_time
 from implicit_models.seismology.geiger_starts import CHORDS, ROUGH, choose_starts, chord_times, grid_costs
 
@@ -27,7 +27,7 @@ SHRINK = 0.6  # of the scale, from one round of reweighting to the next
 LEAST_PICKS = 6  # with fewer, any pick could be left out to fit the others exactly
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def standardised(u, z, place, time, weight, tables, t0, e):
     """e (S,) = sqrt(weight) (time - T - t0); t0 NaN: the median is taken. Returns t0."""
     n = time.size
@@ -40,7 +40,7 @@ def standardised(u, z, place, time, weight, tables, t0, e):
     return t0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest):
     """(depth, truncated squares, t0) of the reweighted iteration from (u, z); u is overwritten."""
     n = time.size
@@ -65,7 +65,7 @@ def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, h
     return z, total, t0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def robust_locate(place, time, weight, baz, baz_weight, tables, rings, points, depths, lowest, highest, e):
     """Fill e (S,) with the standardised residuals of the best robust location; returns its truncated squares."""
     order = np.argsort(time)

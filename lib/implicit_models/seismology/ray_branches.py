@@ -22,7 +22,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+
+from implicit_models.kernels import kernel
 
 SUBDIVISIONS = 3  # of the steps in ray parameter that obspy's model has
 TAKE_OFFS = 64  # rays between vertical and horizontal, and again below the horizontal
@@ -178,18 +179,18 @@ def branch_times(medium: Medium, depth_km: float, grid: np.ndarray, *, above: bo
     return Branches(T, P, Z, reached, int(medium.layers[4][source]), end)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _angle(p, u):
     """arccos(p/u) with its digits at p = u."""
     return math.atan2(math.sqrt(max((u - p) * (u + p), 0.0)), p)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _height(p, u):
     return math.sqrt(max((u - p) * (u + p), 0.0))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _descend(rays, layers, angle, time):
     """Cumulative angle and time of every ray to the top of each layer; constant below the turning point."""
     _, u_top, u_bottom, c, _ = layers
@@ -205,7 +206,7 @@ def _descend(rays, layers, angle, time):
         angle[c.size, k], time[c.size, k] = x, t
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _through(p, first, last, u, layers):
     """(angle, time) from slowness u inside layer `first` to the bottom of layer `last`, or to the turning point."""
     _, u_top, u_bottom, c, _ = layers
@@ -222,7 +223,7 @@ def _through(p, first, last, u, layers):
     return x, t
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _chain(b, u, source, layers, spans, rays):
     """(Delta, T, p, number of upgoing rays) along branch b, for a source of slowness u in layer `source`.
 
@@ -264,7 +265,7 @@ def _chain(b, u, source, layers, spans, rays):
     return x, t, p, n_up
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _interpolate(x, t, p, n_up, grid, T, P, up):
     """Earliest T at the nodes that lie between two neighbouring rays of a branch; infinite elsewhere."""
     step = grid[1] - grid[0]
@@ -285,7 +286,7 @@ def _interpolate(x, t, p, n_up, grid, T, P, up):
                 up[node] = k + 1 < n_up
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _all_branches(radius, source, grid, layers, spans, rays, T, P, Z, reached):
     """Fill T, P, Z, reached (B, X) of `Branches`; returns Delta of the ray that grazes the core."""
     top, u_top, _, c, branch = layers

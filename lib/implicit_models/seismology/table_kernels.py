@@ -20,10 +20,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from implicit_models.kernels import kernel
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel
 def _basis(s):
     """Values and derivatives of the cubic Hermite basis: (value 0, value 1, slope 0, slope 1) and their d/ds."""
     r = 1.0 - s
@@ -31,7 +32,7 @@ def _basis(s):
     return (*values, *slopes, -6 * s * r, 6 * s * r, r * (1 - 3 * s), s * (3 * s - 2))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel
 def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
     """A corner's share of (S, hz dS/dz, hx dS/dDelta); along and down are the bases in distance and depth."""
     square, across, below = T * T, 2 * T * Tx * hx, 2 * T * Tz * hz
@@ -46,7 +47,7 @@ def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
     )
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def lookup(tables, depth, dist):
     """(T s, dT/dz s/km, dT/dDelta s/degree) at a depth (km) and a distance (degrees); NaN outside the grid.
 
@@ -87,7 +88,7 @@ def lookup(tables, depth, dist):
     return T, best_z / (2 * T * hz), best_x / (2 * T * hx)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def beyond_p(tables, depth, dist):
     """Whether a distance lies in the shadow, beyond the last direct P."""
     grid, p_end = tables[0], tables[4]
@@ -96,7 +97,7 @@ def beyond_p(tables, depth, dist):
     return dist > p_end[i] + (f - i) * (p_end[i + 1] - p_end[i])
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def lookup_many(tables, depth, dist, refuse, T, Tz, Tx):
     """`lookup` of flat arrays. Returns the number of NaN results; with `refuse` those in the shadow are among them."""
     missing = 0

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.homotopy import GROW, LARGE, follow, start
-from implicit_models.sim.row_solver import recomputed_gap, solve_chunk
-from implicit_models.sim.rows import FEW, VIOLATION, solve_radii
+from implicit_models.sim.row_solver import FEW, recomputed_gap, solve_chunk
+from implicit_models.sim.rows import VIOLATION, solve_radii
 
 REASONS = ("optimal", "fista", "inaccurate", "not_finite", "saturated", "empty")
 OPTIMAL, FISTA, INACCURATE, NOT_FINITE, SATURATED, EMPTY = range(len(REASONS))
@@ -77,7 +77,7 @@ def _checked(name: str, values: tuple[Any, ...], largest: float, zero: bool = Fa
     return [float(v) for v in values]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
     """The l1 path of every row to the last point with at most `sizes` (ascending) columns; A (r, K, d).
 
@@ -131,7 +131,7 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
                 break
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def factor(G, a, ridge, L, S):
     """Cholesky factor L (k, k) of G + ridge diag G on the support of a, its columns S; columns that depend on earlier
     ones stay out. Returns k."""
@@ -160,7 +160,7 @@ def factor(G, a, ridge, L, S):
     return k
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def substitute(L, S, k, c, out):
     """out on S with L L' out_S = c_S, zero elsewhere."""
     out[:] = 0.0
@@ -177,7 +177,7 @@ def substitute(L, S, k, c, out):
         out[S[i]] = v / L[i, i]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def refit(G, c, a, ridge, out):
     """Least squares on the support of a, 1/2 b'(G_SS + ridge diag) b - c_S'b; columns that depend on earlier ones stay
     zero.
@@ -198,7 +198,7 @@ def refit(G, c, a, ridge, out):
     return explained
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def refit_all(G, C, A, ridge, B, explained):
     """`refit` of every row and budget; explained (r, K)."""
     for i in range(A.shape[0]):
@@ -206,7 +206,7 @@ def refit_all(G, C, A, ridge, B, explained):
             explained[i, t] = refit(G, C[i], A[i, t], ridge, B[i, t])
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def explained_by(G, C, A, explained):
     """2 c'a - a'G a of sparse rows, (r, K)."""
     r, K, d = A.shape

@@ -9,13 +9,14 @@ the factor.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
+from implicit_models.kernels import kernel
+
+OPTIONS = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 PIVOT = 1e-12  # a join with a relative pivot below this is linearly dependent on the active columns
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def forward(R, k, x):
     """x = R^-T x in place; four rows of R a pass over what remains of x."""
     i = 0
@@ -38,7 +39,7 @@ def forward(R, k, x):
         i += 1
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def backward(R, k, u, w):
     """w = R^-1 u; four rows of R a pass over what is known of w."""
     i = k
@@ -66,7 +67,7 @@ def backward(R, k, u, w):
         w[i] = t / Ri[i]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def append(R, k, G, active, j, ridge, x):
     """Add column j; returns False, with R unchanged, when it depends linearly on the active ones. x is scratch."""
     g = G[j]
@@ -85,7 +86,7 @@ def append(R, k, G, active, j, ridge, x):
     return True
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def extend(R, k, s, u):
     """The last entry of u = R^-T s after a join, with s = s_k of the new column; R has k columns."""
     t = s
@@ -94,7 +95,7 @@ def extend(R, k, s, u):
     u[k - 1] = t / R[k - 1, k - 1]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def delete(R, k, active, p, u):
     """Remove the p-th active column; u = R^-T s follows."""
     for i in range(p + 1):

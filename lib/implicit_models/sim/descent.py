@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, forward
 
 INNER_RTOL = 1e-10
@@ -29,7 +29,7 @@ PROXIMAL = 1e-11  # share of the diagonal added in the support's linear system
 STILL = 1e-15  # a sweep whose steps stay below this share of lambda changes nothing any more
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def lasso_gap(c, zz, lam, a, r):
     """Primal objective, duality gap of Q(lambda) and max|r| at a, from r = c - G a - ridge a.
 
@@ -49,7 +49,7 @@ def lasso_gap(c, zz, lam, a, r):
     return primal, primal - (s * linear - 0.5 * s * s * square), largest
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def correlations(G, c, ridge, a, r):
     """r = c - G a - ridge a."""
     r[:] = c
@@ -62,7 +62,7 @@ def correlations(G, c, ridge, a, r):
             r[j] -= ridge * x
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def support_newton(G, lam, ridge, a, r, R):
     """Move a, signs kept, towards the minimum over its support; a coefficient that reaches zero is dropped, and so on.
 
@@ -107,7 +107,7 @@ def support_newton(G, lam, ridge, a, r, R):
     return solved
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def descend(G, c, zz, lam, ridge, a, r, rtol, atol, max_epochs, newton):
     """Sweeps until gap <= rtol * objective or gap <= atol * zz/2, with max|r| <= lambda; a and r are updated in place.
 

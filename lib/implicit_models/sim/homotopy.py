@@ -14,8 +14,7 @@ Source: Osborne, Presnell, Turlach (2000); Efron et al. (2004); the row problem 
 
 from __future__ import annotations
 
-from numba import njit
-
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, extend, forward
 
 END, KAPPA, GAP, CAP, GROW, LARGE = 0, 1, 2, 3, 4, 5  # why a path stopped
@@ -24,15 +23,10 @@ AGAIN = 1e-9  # a column that just left may not rejoin on the same side within t
 BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound to count as doing so
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
-SCAN = {
-    "cache": True,
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"},
-}
+SCAN = {"error_model": "numpy", "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def combine(G, active, k, w, out):
     """out = sum_i w_i G[active_i]: eight rows of G a pass."""
     d = out.shape[0]
@@ -54,7 +48,7 @@ def combine(G, active, k, w, out):
         i += 8
 
 
-@njit(**SCAN)
+@kernel(**SCAN)
 def joins(r, dr, v0, v1, tau, direction, barred, times):
     """Step to each column's bound into `times`, and the least of them; `barred` is 0, or NEVER for a column not in
     play."""
@@ -70,7 +64,7 @@ def joins(r, dr, v0, v1, tau, direction, barred, times):
     return nearest
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def enough(zz, fit, norm, tau, base, kappa, rtol, slack):
     """Whether the solution at penalty tau is near enough to the one in the ball of radius kappa at penalty base.
 
@@ -81,7 +75,7 @@ def enough(zz, fit, norm, tau, base, kappa, rtol, slack):
     return gap <= rtol * objective or gap <= slack
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def exchange(R, k, active, a, j, side, x, q, ball, kappa):
     """Bring in column j that depends on the active ones; returns the position of the one that goes, k at kappa, or -1.
 
@@ -111,7 +105,7 @@ def exchange(R, k, active, a, j, side, x, q, ball, kappa):
     return at
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def follow(
     G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, barred, ridge, zz, base, rtol, slack, large, cap
 ):
@@ -242,7 +236,7 @@ def follow(
     return k, tau, pieces, CAP
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def start(G, c, a, r, barred):
     """The empty solution: a = 0, r = c, columns of zeros barred; returns the largest correlation."""
     top = 0.0

@@ -17,8 +17,7 @@ Source: Hintermueller, Ito, Kunisch (2002) for the exchange rule; Kim and Park (
 
 from __future__ import annotations
 
-from numba import njit
-
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, forward
 from implicit_models.sim.homotopy import NEVER, combine
 
@@ -27,7 +26,7 @@ SLACK = 1e-9  # share of its bound by which a correlation may exceed it
 NOISE = 64 * 2.2e-16  # rounding of a correlation, relative to the largest at the start of the path
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, noise):
     """The solution of the active set with its signs; one refinement if needed. Returns (mu, residual relative to its
     bound)."""
@@ -79,7 +78,7 @@ def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, nois
     return mu, worst
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise):
     """One long step from the solution at penalty lam to the one at target > 0.
 

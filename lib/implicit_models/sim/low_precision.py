@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from numba import njit
 from torch import Tensor
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS
 
 ROUNDING = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9}  # t
@@ -116,7 +116,7 @@ def in_single(on_card: bool = True) -> Iterator[None]:
             matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction, cudnn.allow_tf32 = allowed
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def largest(S, factor, size, base, lost, norm, k, best, bound, outside):
     """The k columns j of the largest (factor |S_ij| + lost_j size_i + base_i) norm_j of every row, ascending in j, and
     that of each; outside (b,): the largest of the others.
@@ -170,7 +170,7 @@ def largest(S, factor, size, base, lost, norm, k, best, bound, outside):
             best[i, h], bound[i, h] = place[order[h]], value[order[h]]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def leads(X, r, best, bound, outside, lead):
     """max_j |x_j'r_i| over all columns in double precision, read from the largest bound on until no other could be
     larger; returns how many rows were read whole.
@@ -178,7 +178,7 @@ def leads(X, r, best, bound, outside, lead):
     A product above its bound tells that the machine's low precision is not what the bound assumes: that row is read
     whole too.
     """
-    k, whole = best.shape[1], 0
+    whole = 0
     for i in range(len(r)):
         length = np.sqrt(np.dot(r[i], r[i]))
         top, holds = 0.0, True

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.budget_rows import factor, substitute
 from implicit_models.sim.cholesky import OPTIONS
 
@@ -75,7 +75,7 @@ def one_sided(
     return kept, kept_bias, best
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def majorised(p, bias, z, level, weight, mean):
     """The loss of every row at p + bias, without its ridge; p becomes the targets t of the least squares that majorise
     it there, mean their means."""
@@ -96,7 +96,7 @@ def majorised(p, bias, z, level, weight, mean):
     return loss
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def position_factors(G, A, ridge):
     """Cholesky factors (r, n, n) of G + ridge diag G on the rows' supports, their columns (r, n), and sizes (r,)."""
     r, d = A.shape
@@ -109,7 +109,7 @@ def position_factors(G, A, ridge):
     return L, S, n
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def substitute_all(L, S, n, C, out):
     """Solutions (r, d) of the factored systems, for right-hand sides C (r, d)."""
     for i in range(len(C)):

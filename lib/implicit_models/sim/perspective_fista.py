@@ -9,12 +9,12 @@ Source: Beck and Teboulle (2009); O'Donoghue and Candes (2015), gradient restart
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def _prox(size, step, alpha, knee):
     soft = size - 2.0 * step * alpha * knee
     if soft <= 0.0:
@@ -22,7 +22,7 @@ def _prox(size, step, alpha, knee):
     return soft if soft <= knee else size / (1.0 + 2.0 * step * alpha)
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def _norm(v, shift, step, alpha, knee, ball):
     total = 0.0
     for j in range(v.size):
@@ -31,7 +31,7 @@ def _norm(v, shift, step, alpha, knee, ball):
     return total
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def prox_in_ball(v, step, alpha, knee, kappa, ball, out):
     """out = argmin 1/2 ||x - v||^2 + step sum phi(x_j) over the ball; returns the multiplier of the ball / step."""
     shift = 0.0
@@ -55,7 +55,7 @@ def prox_in_ball(v, step, alpha, knee, kappa, ball, out):
     return shift / step
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def fista_rows(G, C, alpha, knee, kappa, ball, lipschitz, A, mu, iterations):
     """That many iterations for every row, from A; A and mu are updated in place. lipschitz: above the largest
     eigenvalue of G."""

@@ -20,8 +20,8 @@ Source: the homotopy of Osborne, Presnell, Turlach (2000) for the penalty of SIM
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS, append, backward, delete, forward
 from implicit_models.sim.homotopy import combine
 
@@ -30,7 +30,7 @@ REGULAR = 1e-11  # of G_jj, added to the diagonal of every active column
 AGAIN = 1e-10  # a column that just left may not come back on the same side within this share of the way
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def follow(G, c, alpha, knee, kappa, ball, a, mu, cap):
     """Move a in place to the solution for c.
 
@@ -181,7 +181,7 @@ def follow(G, c, alpha, knee, kappa, ball, a, mu, cap):
     return mu, pieces, False
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def follow_rows(G, C, alpha, knee, kappa, ball, A, mu, cap, pieces, reached):
     """`follow` for every row of C; A, mu, pieces and reached are updated in place."""
     for i in range(C.shape[0]):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS
 
 
@@ -66,7 +66,7 @@ def plan_pairs(cells: Int[np.ndarray, "W k"], start: Int[np.ndarray, " c_1"]) ->
     return PairPlan(cell, begin, end, offset[:-1], int(offset[-1]), block, column)
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def pair_products(F, start, cell, begin, end, offset, out):
     """out[offset:] = F_cell F_run' for every run; F (rows, m)."""
     for r in range(len(cell)):
@@ -79,7 +79,7 @@ def pair_products(F, start, cell, begin, end, offset, out):
                 out[at + i * w + j] = block[i, j]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def window_gram(products, offset, begin, end, start, cells, block, column, G):
     """G (d, d) of one window, symmetric; returns d."""
     k = cells.shape[0]
@@ -108,7 +108,7 @@ def window_gram(products, offset, begin, end, start, cells, block, column, G):
     return d
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def window_targets(F, start, cells, Z, C):
     """C (r, d) = Z M' for the window's columns M; Z (r, m). Consecutive cells go in one product."""
     k = cells.shape[0]

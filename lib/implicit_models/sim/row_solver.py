@@ -13,16 +13,17 @@ and need no second phase; where they fail, the row goes on, or starts again, eve
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.cholesky import OPTIONS
 from implicit_models.sim.homotopy import CAP, END, GAP, GROW, KAPPA, LARGE, combine, enough, follow, start
 from implicit_models.sim.long_step import NOISE, leap
 
 EVERYTHING = 1 << 40
+FEW = 80  # support up to which the path is followed event by event
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, r):
     """Duality gap, objective and norm over the ball from a alone; overwrites r. See `certificate.certify`."""
     values = np.empty(k)
@@ -55,7 +56,7 @@ def recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, r):
     return objective - dual, objective, norm_ball
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def descend(
     G,
     c,
@@ -123,7 +124,7 @@ def descend(
     return k, lam, mu, total, END
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def ball_norm(a, active, k, ball):
     total = 0.0
     for i in range(k):
@@ -132,7 +133,7 @@ def ball_norm(a, active, k, ball):
     return total
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def whole_ball_row(
     G,
     c,
@@ -262,7 +263,7 @@ def whole_ball_row(
     return True
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def part_ball_row(
     G,
     c,
@@ -408,7 +409,7 @@ def part_ball_row(
     return True
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def solve_chunk(
     G,
     C,

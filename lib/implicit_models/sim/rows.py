@@ -20,13 +20,12 @@ from implicit_models.sim.fista import fista
 from implicit_models.sim.free_columns import eliminate
 from implicit_models.sim.gram import as_matrix
 from implicit_models.sim.perspective_path import follow_rows
-from implicit_models.sim.row_solver import solve_chunk
+from implicit_models.sim.row_solver import FEW, solve_chunk
 from implicit_models.summaries import summary
 
 ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
 LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
 NO_KNEE = 1e9  # beyond every coefficient: the perspective penalty is then the l1 norm
-FEW = 80  # support up to which the path is followed event by event
 ROUNDOFF = 1e-14  # of ||z||^2, in a gap that is recomputed after elimination
 VIOLATION = 1e-9  # of the ball, relative to kappa, that a certified row may have
 

@@ -4,15 +4,14 @@ after row."""
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.budget_rows import refit
 from implicit_models.sim.cholesky import OPTIONS
-from implicit_models.sim.row_solver import solve_chunk
-from implicit_models.sim.rows import FEW
+from implicit_models.sim.row_solver import FEW, solve_chunk
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
     """`row_solver.solve_chunk` of every row: G (b, k, k), c (b, k), zz, kappas, slack (b,) -> a (b, k), gap, value,
     violation (b,)."""
@@ -48,7 +47,7 @@ def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
         a[i], gap[i], value[i], violation[i] = A[0, 0], own_gap[0, 0], own_value[0, 0], over[0, 0]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def refit_each(G, c, a, ridge, again, explained):
     """`budget_rows.refit` of every row: again (b, k), explained (b,)."""
     for i in range(len(c)):

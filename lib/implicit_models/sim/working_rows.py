@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.backends import chunks_of, default_workers, map_chunks
 from implicit_models.sim.budget_rows import (
     EMPTY,
@@ -212,7 +212,7 @@ def _on_sets(
     return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def joined(W, a, best):
     """Each row's support and the columns proposed, every one once, -1 behind; best ascends in every row."""
     b, k = W.shape

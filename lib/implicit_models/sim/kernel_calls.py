@@ -1,0 +1,37 @@
+"""One small call of every kernel of this folder, which compiles it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def call_all() -> None:
+    """Solve toy problems of one row."""
+    from implicit_models.sim.bisection import solve_on_path
+    from implicit_models.sim.budget_rows import kappa, keep
+    from implicit_models.sim.column_store import Columns
+    from implicit_models.sim.one_sided import one_sided
+    from implicit_models.sim.path import path_rows
+    from implicit_models.sim.perspective import solve_perspective_rows
+    from implicit_models.sim.perspective_fista import fista_rows
+    from implicit_models.sim.position_rows import solve_block
+    from implicit_models.sim.working_rows import solve_working
+
+    G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
+    part = np.array([True, True, False])
+    path_rows(G, C, zz, kappas=[0.5])
+    path_rows(G, C, zz, kappas=[0.5], ball_mask=part, beta=0.1)
+    solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee
+    fista_rows(G, C, 0.1, 0.1, np.array([0.5]), np.ones(3, bool), 1.0, np.zeros((1, 3)), np.zeros(1), 1)
+    solve_on_path(G, C[0], 3.0, kappa=0.5)
+    radius, budget, options = (
+        np.ones((1, 1)),
+        kappa(0.5),
+        {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1},
+    )
+    solve_working(Columns.of(np.eye(3)), np.ones((1, 1, 3)), radius, budget, **options)
+    solve_block(np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, budget, **options)
+    solve_block(
+        np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, keep(0.5), **options
+    )
+    one_sided(np.eye(3), G, np.ones((1, 3)), np.zeros(1), C, C, 0.1)

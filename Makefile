@@ -48,7 +48,10 @@ check: .venv/.checkers  ## lint, format, types and the direction of imports, in 
 	@$(RUN) -m ruff format --check .
 	@$(RUN) -m mypy
 	@$(BIN)/lint-imports --no-cache --no-logo
-#	@$(RUN) -m reproduction.book.pages --check
+	@$(RUN) -m reproduction.book.pages --check
+
+confirm: setup  ## carry full results over a change of the code, where quick runs before and after it are identical
+	@$(RUN) -m reproduction.book.confirm $(NAMES) --workers $(WORKERS)
 
 bench: setup  ## every benchmark, peers side by side; results under benchmarks/results/
 	@failed=; for area in $$(cd benchmarks && grep -l '^    harness.main' *.py | grep -v robustness_ | sed 's/\.py//'); do \

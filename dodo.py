@@ -118,8 +118,11 @@ def task_pages():
 
 
 def html_now():
-    """Stamp of what Sphinx reads."""
-    return stamps.stamp(["book", "book/_generated", "lib/reproduction", "results", *EXECUTED_FILES])
+    """Stamp of what Sphinx reads; conf.py is made from the other settings."""
+    pages = [
+        f"book/{path.name}" for path in (ROOT / "book").iterdir() if path.name not in ("conf.py", "_build", "_executed")
+    ]
+    return stamps.stamp([*sorted(pages), "lib/reproduction", "results", *EXECUTED_FILES])
 
 
 def build_html():
@@ -141,8 +144,10 @@ def build_html():
             "-d",
             str(built_in / ".doctrees"),
         ]
+        path = os.pathsep.join([str(ROOT / "book/_ext"), *filter(None, [os.environ.get("PYTHONPATH")])])
         for command in (settings, [*sphinx, source, str(built_in / "html")]):
-            done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+            environment = {**ENVIRONMENT, "PYTHONPATH": path}
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
             if done.returncode:
                 # The build's own log is long; what stopped it stands in its warnings.
                 print(done.stdout[-6000:], done.stderr[-6000:])

@@ -178,7 +178,8 @@ def read_yaml(path: Path) -> list[dict[str, Any]]:
     """
     import yaml
 
-    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # thousands of lines: the compiled one where there is one
+    entries = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not entry.get("id"):

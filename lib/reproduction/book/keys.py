@@ -72,9 +72,15 @@ def code_key(code: str, parameters: Mapping, *, graph: Graph | None = None) -> s
     Args:
         code: all code cells as one text, without IPython magics.
     """
-    graph = graph or present()
+    if graph is None:
+        return _present_code_key(code, json.dumps(dict(parameters), sort_keys=True))
     statements, refs = notebook_refs(code, graph)
     return _hashed(statements, parameters, {}, sorted(graph.digests(refs).values()), None)
+
+
+@functools.cache
+def _present_code_key(code: str, parameters: str) -> str:
+    return code_key(code, json.loads(parameters), graph=present())
 
 
 def page_key(code: str, sources: str, parameters: Mapping, data: Mapping, *, graph: Graph | None = None) -> str:

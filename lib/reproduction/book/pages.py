@@ -7,6 +7,7 @@ reads book/claims.yml, book/errata.yml, results/*.json and the executed notebook
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 import subprocess
@@ -30,6 +31,7 @@ from reproduction.book.claims import (
     read_yaml,
     recorded_values,
 )
+from reproduction.book.claims_check import faults
 from reproduction.book.graph import ROOT
 from reproduction.book.results import load, summary
 from reproduction.book.run import NOTEBOOKS
@@ -334,8 +336,14 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def main() -> int:
-    """Write all generated parts."""
+def main(arguments: list[str] | None = None) -> int:
+    """Write all generated parts, or list all faults of claims, errata and quoted numbers."""
+    parser = argparse.ArgumentParser(prog="python -m reproduction.book.pages", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; list what is wrong")
+    if parser.parse_args(arguments).check:
+        found = faults()
+        print("\n".join(found) or "pages: claims, errata and quoted numbers are in order")
+        return 1 if found else 0
     claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
     write(GENERATED / "scoreboard.html", scoreboard(claims))
     write(GENERATED / "errata.html", errata(entries))

@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from reproduction.book import claims_check
 from reproduction.book.claims import (
     CLAIMS,
     ERRATA,
@@ -31,7 +32,6 @@ from reproduction.book.claims import (
     read_yaml,
     recorded_values,
 )
-from reproduction.book.claims_check import faults
 from reproduction.book.graph import ROOT
 from reproduction.book.results import load, summary
 from reproduction.book.run import NOTEBOOKS
@@ -341,7 +341,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reproduction.book.pages", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; list what is wrong")
     if parser.parse_args(arguments).check:
-        found = faults()
+        found = claims_check.check()
         print("\n".join(found) or "pages: claims, errata and quoted numbers are in order")
         return 1 if found else 0
     claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)

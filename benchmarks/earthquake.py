@@ -179,7 +179,7 @@ def real_events(table) -> dict[str, dict]:
 
     from implicit_models.seismology.geodesy import distance_azimuths, geocentric_latitude
     from implicit_models.seismology.locate import PRIOR_DOF, locate
-    from implicit_models.seismology.picks import read_picks
+    from implicit_models.seismology.picks.files import read_picks
     from implicit_models.seismology.uncertainty import ellipse_scale
 
     out = {}

@@ -33,8 +33,8 @@ RADII = (0.004, 0.008, 0.016)
 
 
 def feed_forward(report: harness.Report, quick: bool) -> list[list[object]]:
-    from implicit_models.compose import from_network
-    from implicit_models.robustness.attacks import attack
+    from implicit_models.compose.interconnect import from_network
+    from implicit_models.robustness.attacks.methods import attack
     from implicit_models.robustness.bound_methods import bounds
     from implicit_models.robustness.specification import margins
 

@@ -136,7 +136,7 @@ def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
     hold them.
     """
     from implicit_models.robustness.bound_methods import bounds
-    from implicit_models.robustness.checker import check
+    from implicit_models.robustness.checking.checker import check
 
     rng = np.random.default_rng(seed)
     count = dict.fromkeys(

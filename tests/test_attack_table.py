@@ -6,7 +6,7 @@ import torch
 
 from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
-from implicit_models.robustness.attacks import Attack, attack
+from implicit_models.robustness.attacks.methods import Attack, attack
 from reproduction.ch4_attacks import compute as tables
 from reproduction.ch4_attacks.show import RED, attacked_images, success_against_share, with_marks
 from reproduction.models.mlp import MLP

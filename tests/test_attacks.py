@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from implicit_models import compose
+from implicit_models.compose import interconnect as compose
 from implicit_models.layers import ImplicitModel
-from implicit_models.robustness import attacks, gradient_attacks, sparse_attacks
-from implicit_models.robustness.attacks import attack
+from implicit_models.robustness.attacks import gradient as gradient_attacks
+from implicit_models.robustness.attacks import methods as attacks
+from implicit_models.robustness.attacks import sparse as sparse_attacks
+from implicit_models.robustness.attacks.methods import attack
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import from_matrices, problem
 from implicit_models.robustness.specification import margins

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from implicit_models import ImplicitModel
 from implicit_models.robustness import bound_methods
 from implicit_models.robustness.bound_methods import METHODS, bounds
-from implicit_models.robustness.checker import check
+from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.problem import NotCertified, from_matrices
 from implicit_models.robustness.products import row_product
 from implicit_models.robustness.specification import margins

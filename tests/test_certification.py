@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from torch import nn
 
-from implicit_models import compose
+from implicit_models.compose import interconnect as compose
 from implicit_models.layers import ImplicitModel
 from implicit_models.robustness import bound_methods, certification, dual
 from implicit_models.robustness.certification import certify
-from implicit_models.robustness.checker import check
+from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import NotCertified, from_matrices
 from reproduction.models.seeding import seeded

@@ -12,9 +12,10 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.robustness import lp, outward
+from implicit_models.robustness import lp
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.checker import check
+from implicit_models.robustness.checking import outward
+from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.problem import from_matrices
 
 METHODS = [
@@ -245,7 +246,7 @@ def test_samples_without_a_claim_do_not_count():
 
 def test_no_solver_is_imported():
     code = (
-        "import sys; import implicit_models.robustness.checker; print(sorted({m.split('.')[0] for m in sys.modules} &"
+        "import sys; import implicit_models.robustness.checking.checker; print(sorted({m.split('.')[0] for m in sys.modules} &"
         " {'torch', 'scipy', 'numba', 'highspy'}))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

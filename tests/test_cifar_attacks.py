@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from data_gen.core.dataset import Dataset
-from implicit_models.compose import from_network
-from implicit_models.robustness.attacks import attack
+from implicit_models.compose.interconnect import from_network
+from implicit_models.robustness.attacks.methods import attack
+from implicit_models.robustness.attacks.sparse import linear_direction
 from implicit_models.robustness.problem import problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
-from implicit_models.robustness.sparse_attacks import linear_direction
 from reproduction.ch4_attacks import compute as attack_table
 from reproduction.ch4_resnet20_cifar import attacks
 from reproduction.models.resnet20 import ResNet20

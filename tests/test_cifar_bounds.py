@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.compose import from_network
+from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.bound_methods import bounds
 from reproduction.ch4_resnet20_cifar import bounds as certificates
 from reproduction.models.resnet20 import ResNet20

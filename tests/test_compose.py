@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from implicit_models import compose
+from implicit_models.compose import interconnect as compose
 from implicit_models.layers import ImplicitModel
 from implicit_models.robustness.problem import NotCertified, problem
 from reproduction.models.mlp import MLP

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from implicit_models import compose
-from implicit_models.compose_certificate import gain
+from implicit_models.compose import interconnect as compose
+from implicit_models.compose.certificate import gain
 from implicit_models.layers import ImplicitModel
 
 TIGHT = {"tol": 1e-12, "max_iter": 20_000}

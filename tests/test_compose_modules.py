@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from implicit_models import compose
-from implicit_models.attention import BoundedAttention
-from implicit_models.compose_network import assemble
+from implicit_models.compose import interconnect as compose
+from implicit_models.compose.attention import BoundedAttention
+from implicit_models.compose.network import assemble
 
 
 def drawn(network, seed=0):

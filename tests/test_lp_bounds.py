@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from implicit_models.robustness import lp
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.checker import check
+from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.problem import from_matrices
 
 RELAXATIONS = ("displayed", "theorem7", "triangle")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from data_gen.images.cifar import SUBSET, WEIGHTS, cifar10
-from implicit_models.compose_network import assemble
+from implicit_models.compose.network import assemble
 from reproduction.models.resnet20 import Block, ResNet20, published
 
 DATA = os.environ.get("IMPLICIT_DATA")

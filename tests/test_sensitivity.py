@@ -240,7 +240,7 @@ def test_network_against_the_dense_formula():
 
 
 def test_linear_network_and_its_matrices_agree():
-    from implicit_models.compose import from_network
+    from implicit_models.compose.interconnect import from_network
 
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 4)).double()

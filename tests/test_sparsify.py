@@ -116,7 +116,7 @@ def test_rows_are_those_of_one_problem_at_a_time(network, scale):
 
 def test_theorem_scale_is_that_of_the_assembled_matrix(network):
     """s = (I - |A| / .99)^-1 1 of the implicit model that the network is."""
-    from implicit_models.compose import from_network
+    from implicit_models.compose.interconnect import from_network
 
     layers = read_layers(network, (2, 8, 8))
     scales = layer_scales(layers, "theorem")

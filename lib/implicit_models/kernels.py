@@ -47,9 +47,19 @@ def kernel(function: Callable | None = None, **options: Any) -> Any:
     _listen()
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder(function.__module__.rsplit(".", 2)[-2]))
     try:
-        return njit(cache=True, **OPTIONS, **options)(function)
+        compiled = njit(cache=True, **OPTIONS, **options)(function)
     finally:
         config.CACHE_DIR = before
+    if hasattr(compiled, "get_call_template"):  # not with NUMBA_DISABLE_JIT
+        compiled.get_call_template = functools.partial(_without_literals, compiled.get_call_template)
+    return compiled
+
+
+def _without_literals(template: Callable, args: tuple, kws: dict) -> tuple:
+    """Called by another kernel with 0 or False a kernel would be compiled once more, for that value."""
+    from numba.core.types import unliteral
+
+    return template(tuple(map(unliteral, args)), {name: unliteral(value) for name, value in kws.items()})
 
 
 @functools.cache

@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from implicit_models.robustness.box import state_box
-from implicit_models.robustness.certificate_fields import BOX_METHODS, METHODS, RELAXATIONS
-from implicit_models.robustness.checker import BoundsCertificate
+from implicit_models.robustness.checking.certificate_fields import BOX_METHODS, METHODS, RELAXATIONS
+from implicit_models.robustness.checking.checker import BoundsCertificate
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.interval import state_interval
 from implicit_models.robustness.problem import Problem, problem

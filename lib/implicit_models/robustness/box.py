@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.robustness.arrays import EPS
-from implicit_models.robustness.certificate_fields import BOX_METHODS as METHODS
+from implicit_models.robustness.checking.certificate_fields import BOX_METHODS as METHODS
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import NotCertified, Problem
 from implicit_models.robustness.products import row_product

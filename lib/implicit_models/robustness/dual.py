@@ -26,7 +26,7 @@ import scipy.sparse as sp
 
 from implicit_models.robustness import branching, dual_kernels, dual_samples
 from implicit_models.robustness.bound_methods import Bounds, finished
-from implicit_models.robustness.checker import Stage
+from implicit_models.robustness.checking.checker import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.relaxation_codes import unit_codes

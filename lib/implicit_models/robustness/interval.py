@@ -33,7 +33,7 @@ from implicit_models.equilibrium.convergence import CONVERGED
 from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.robustness.arrays import EPS
 from implicit_models.robustness.box import input_reach, state_box, with_signed_diagonal
-from implicit_models.robustness.certificate_fields import PIECEWISE_LINEAR
+from implicit_models.robustness.checking.certificate_fields import PIECEWISE_LINEAR
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
 from implicit_models.robustness.products import row_product

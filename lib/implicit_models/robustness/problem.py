@@ -203,7 +203,7 @@ def problem(model: Any) -> Problem:
 
     if not isinstance(model, ImplicitModel):
         raise TypeError(
-            f"expected an ImplicitModel, got {type(model).__name__}; implicit_models.compose.from_network converts a"
+            f"expected an ImplicitModel, got {type(model).__name__}; implicit_models.compose.interconnect.from_network converts a"
             " torch network"
         )
     D = np.zeros((model.out_features, model.in_features)) if model.D is None else model.D

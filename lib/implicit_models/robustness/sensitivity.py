@@ -114,7 +114,7 @@ def sensitivity_matrix(
 
         if method != "auto":
             raise ValueError(
-                f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.from_network gives"
+                f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.interconnect.from_network gives"
                 " its matrices"
             )
         S = network_sensitivity(model, rows, input_shape)

@@ -16,7 +16,7 @@ _ORIGIN = {
     "build_p_table": "table",
     "PTable": "table",
     "Encoding": "encoding",
-    "read_picks": "picks",
+    "read_picks": "picks.files",
     "read_stations": "stations",
     "locate_events": "geiger",
     "Location": "location",

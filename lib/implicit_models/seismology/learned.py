@@ -157,7 +157,7 @@ class LearnedLocator:
         """
         path = Path(path)
         if not path.is_file():
-            command = f"python -m reproduction.train_locator --method {kind or '|'.join(KINDS)}"
+            command = f"python -m reproduction.tools.train_locator --method {kind or '|'.join(KINDS)}"
             raise FileNotFoundError(f"no learned locator at {path}: `{command}` writes one, or name another file")
         try:
             with np.load(path, allow_pickle=False) as archive:

@@ -21,7 +21,7 @@ import numpy as np
 from implicit_models.seismology.geiger import locate_events
 from implicit_models.seismology.location import Location
 from implicit_models.seismology.locations import BEYOND, OUTLIER, USED, Locations
-from implicit_models.seismology.picks import COLUMNS, read_picks
+from implicit_models.seismology.picks.files import COLUMNS, read_picks
 from implicit_models.seismology.table import PTable
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from implicit_models.activations import COMPONENTWISE
-from implicit_models.compose_network import Tracer
+from implicit_models.compose.network import Tracer
 from implicit_models.sim.receptive_field import Reach, first_operand, pooled, reach_of
 from implicit_models.sim.recording import activation_name
 

@@ -268,7 +268,8 @@ def benchmark(area: str) -> str:
 def api() -> str:
     """Signature and docstring of every public name of the library and of its packages."""
     import implicit_models
-    from implicit_models import compose, robustness, seismology, sim
+    from implicit_models import robustness, seismology, sim
+    from implicit_models.compose import interconnect as compose
 
     index, parts = [], []
     packages = (

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from implicit_models.attention import BoundedAttention
-from implicit_models.compose import cascade, from_network, multiply
+from implicit_models.compose.attention import BoundedAttention
+from implicit_models.compose.interconnect import cascade, from_network, multiply
 from implicit_models.layers import ImplicitModel
 from implicit_models.perron import perron_frobenius
 
@@ -360,7 +360,7 @@ def network_structure(image_size: int, seed: int) -> tuple[Any, list[int], dict[
     Returns: the CSR matrix (later layers first); sizes of the 19 blocks; entries off the blocks of the layer before
     (skips), their number a row, and entries on or below the diagonal.
     """
-    from implicit_models.compose_network import assemble
+    from implicit_models.compose.network import assemble
     from reproduction.models.resnet20 import ResNet20
 
     network = _weights(ResNet20(), torch.Generator().manual_seed(seed))

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from numpy.linalg import norm
 
-from implicit_models.compose import cascade, parallel
+from implicit_models.compose.interconnect import cascade, parallel
 from implicit_models.equilibrium.solve import solve_equilibrium
 from implicit_models.model import ImplicitModel
 from implicit_models.wellposed import perron_frobenius, rescale

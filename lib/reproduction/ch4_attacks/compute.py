@@ -18,15 +18,15 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from data_gen.core.dataset import Dataset
-from implicit_models.compose import from_network
-from implicit_models.robustness.attacks import Attack, attack
+from implicit_models.compose.interconnect import from_network
+from implicit_models.robustness.attacks.gradient import logits
+from implicit_models.robustness.attacks.methods import Attack, attack
+from implicit_models.robustness.attacks.sparse import perturb, scores
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.gradient_attacks import logits
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.lp import Programme, batch_units
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
-from implicit_models.robustness.sparse_attacks import perturb, scores
 from reproduction.classifiers import fashion
 from reproduction.core.cache import train_or_load
 from reproduction.core.scores import accuracy

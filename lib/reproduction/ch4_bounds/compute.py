@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from data_gen.core.streams import stream
-from implicit_models.compose import from_network
-from implicit_models.robustness.attacks import attack
+from implicit_models.compose.interconnect import from_network
+from implicit_models.robustness.attacks.methods import attack
 from implicit_models.robustness.bound_methods import Bounds, bounds
 from implicit_models.robustness.box import state_box
 from implicit_models.robustness.input_sets import uncertainty

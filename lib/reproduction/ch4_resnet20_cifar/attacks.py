@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import nn
 
-from implicit_models.robustness.attacks import attack
-from implicit_models.robustness.gradient_attacks import input_gradient
-from implicit_models.robustness.sparse_attacks import scores
+from implicit_models.robustness.attacks.gradient import input_gradient
+from implicit_models.robustness.attacks.methods import attack
+from implicit_models.robustness.attacks.sparse import scores
 from implicit_models.sim.network_layers import read_layers
 from reproduction.ch4_attacks.compute import CLIP, COLUMNS, PROTOCOLS, pixels
 from reproduction.ch4_resnet20_cifar.sensitivity import distance_to_centre

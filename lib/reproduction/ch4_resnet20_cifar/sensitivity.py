@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import nn
 
 from data_gen.core.dataset import Dataset
-from implicit_models.compose import from_network
+from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.problem import problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.ch4_sensitivity.compute import published_iteration, rank_correlation

@@ -31,7 +31,7 @@ from data_gen.core.dataset import Dataset
 from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from implicit_models.model import ImplicitModel
-from implicit_models.robustness.attacks import attack
+from implicit_models.robustness.attacks.methods import attack
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.certification import certify
 from implicit_models.robustness.interval_training import interval_training_loss

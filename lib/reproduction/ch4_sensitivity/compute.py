@@ -20,7 +20,7 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from data_gen.core.sources import DatasetUnavailable
 from data_gen.images.vision import load
-from implicit_models.compose import from_network
+from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.problem import Problem, from_matrices, problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.core.cache import train_or_load

@@ -1,7 +1,7 @@
 """Implicit models made of others, and of feed-forward networks.
 
-`interconnect` joins models (cascade, parallel, sum, product, feedback), `network` reads a torch network into matrices, with
-`spatial`, `recurrent`, `attention` and `tensors` for its kinds of layers and `values` for what flows between them;
+`interconnect` joins models (cascade, parallel, sum, product, feedback), `network` reads a torch network into matrices,
+with `spatial`, `recurrent`, `attention` and `tensors` for its kinds of layers and `values` for what flows between them;
 `certificate` gives composed models theirs. It imports models and well-posedness, and nothing of sim, robustness or
 seismology.
 """

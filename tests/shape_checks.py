@@ -11,8 +11,11 @@ from typing import Any
 import beartype
 import jaxtyping
 from jaxtyping import _import_hook
+from torch.fx import Proxy
 
 _ARRAYS = re.compile(r"\b(Float|Float32|Float64|Int|Integer|UInt8|Bool|Num|Shaped|Complex)\[")
+
+_beartype = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # an int is a float
 
 installed = False
 
@@ -23,7 +26,13 @@ def checked(function):
     if not hints or function.__annotations__.get("return") is Any:
         return function
     function.__annotations__ = hints
-    return beartype.beartype(function)
+    check = _beartype(function)
+
+    def unless_traced(*args, **kwargs):
+        if not any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
+            check(*args, **kwargs)
+
+    return unless_traced
 
 
 class _Transformer(_import_hook.JaxtypingTransformer):

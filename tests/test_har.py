@@ -87,9 +87,9 @@ def test_the_constant_of_least_mape(values):
 
 
 def test_zero_variances_do_not_decide_the_constant():
-    assert least_mape_constant([0.0, 0.0, ZERO_VARIANCE / 2, 3.0]) == 3.0
+    assert least_mape_constant(np.array([0.0, 0.0, ZERO_VARIANCE / 2, 3.0])) == 3.0
     with pytest.raises(ValueError, match="no variance is above"):
-        least_mape_constant([0.0])
+        least_mape_constant(np.array([0.0]))
 
 
 def test_the_factor_of_least_mape(samples):

@@ -23,7 +23,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ NAMES = COMPONENTWISE + BLOCKWISE
 DEFAULT_SLOPE = 0.01
 
 ActivationSpec = str | Sequence[tuple[str, int]]
+Array = TypeVar("Array", Tensor, np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Activation:
             return out
         return tuple(o.numpy() for o in out) if isinstance(out, tuple) else out.numpy()
 
-    def __call__(self, z: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+    def __call__(self, z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Post-activation x = phi(z)."""
         return self._apply(_value, z)
 
@@ -184,7 +185,7 @@ class Activation:
         if not self.componentwise:
             raise ValueError(f"{what} is defined for componentwise maps only, not for {self!r}; use vjp")
 
-    def derivative(self, z: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+    def derivative(self, z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Slopes phi'(z) of a componentwise map (0 or the left slope at a kink).
 
         Raises: ValueError for blockwise maps, whose Jacobian is not diagonal (use `vjp`).
@@ -192,18 +193,18 @@ class Activation:
         self._require_componentwise("derivative")
         return self._apply(lambda s, t: _slope_at_value(s, _value(s, t)), z)
 
-    def derivative_at_value(self, x: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+    def derivative_at_value(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """The same slopes from the post-activation x = phi(z): no pre-activation is kept for the backward pass."""
         self._require_componentwise("derivative_at_value")
         return self._apply(_slope_at_value, x)
 
-    def vjp(self, z: Float[Tensor, "*batch n"], v: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+    def vjp(self, z: Float[Array, "*batch n"], v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """J(z)' v, with J the Jacobian of phi at the pre-activation z, for every map."""
         return self._apply(_vjp, z, v)
 
     def interval(
-        self, lower: Float[Tensor, "*batch n"], upper: Float[Tensor, "*batch n"]
-    ) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch n"]]:
+        self, lower: Float[Array, "*batch n"], upper: Float[Array, "*batch n"]
+    ) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"]]:
         """Tightest box that holds phi(z) for lower <= z <= upper.
 
         Raises: ValueError where lower > upper, naming the first such position.

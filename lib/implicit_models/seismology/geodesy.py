@@ -185,7 +185,7 @@ def _check_latitude(lat: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"a latitude lies in [-90, 90] degrees, got {lat[beyond[0]]}{where}")
 
 
-def geocentric_latitude(lat: Float[np.ndarray, " ..."]) -> np.ndarray:
+def geocentric_latitude(lat: Float[np.ndarray, " ..."] | float) -> np.ndarray:
     """Angle at the Earth's centre: tan(geocentric) = (1 - f)^2 tan(geographic), f of WGS84; degrees.
 
     Raises:
@@ -194,7 +194,7 @@ def geocentric_latitude(lat: Float[np.ndarray, " ..."]) -> np.ndarray:
     return _scaled_tangent(lat, _SQUASH)
 
 
-def geographic_latitude(lat: Float[np.ndarray, " ..."]) -> np.ndarray:
+def geographic_latitude(lat: Float[np.ndarray, " ..."] | float) -> np.ndarray:
     """Inverse of `geocentric_latitude`: the latitude of maps; degrees.
 
     Raises:

@@ -40,10 +40,10 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
     """Every row of the network: on the graphics card where there is one. shrink: of the images, for a trial."""
     import torch
 
-    from implicit_models.sim.budget_rows import kappa
-    from implicit_models.sim.column_store import Columns
-    from implicit_models.sim.sparsify import sparsify
-    from implicit_models.sim.working_rows import solve_working
+    from implicit_models.sim.layerwise import sparsify
+    from implicit_models.sim.network.column_store import Columns
+    from implicit_models.sim.network.working_rows import solve_working
+    from implicit_models.sim.solvers.budget import kappa
 
     torch.set_num_threads(1)
     network, u, *_ = network_and_images(m)
@@ -93,7 +93,7 @@ def recomputed(model, u, checked: int) -> dict[str, float]:
     images alone."""
     import torch
 
-    from implicit_models.sim.network_layers import INPUT
+    from implicit_models.sim.network.layers import INPUT
 
     layers, known, rng, gaps, excess = model.layers, {INPUT: u}, np.random.default_rng(1), [], []
     with torch.no_grad():
@@ -132,9 +132,9 @@ def drawn(m: int, blocks: tuple[int, ...], rows: int):
     """Columns, targets and radii of rows drawn from blocks: yields the columns, Z (P, r, m) and radius (P, r)."""
     import torch
 
-    from implicit_models.sim.column_store import ColumnStore
-    from implicit_models.sim.network_layers import INPUT, read_layers
-    from implicit_models.sim.position_problem import working_problem
+    from implicit_models.sim.network.column_store import ColumnStore
+    from implicit_models.sim.network.layers import INPUT, read_layers
+    from implicit_models.sim.network.position_problem import working_problem
 
     network, u, *_ = network_and_images(m)
     layers, known, rng = read_layers(network, (3, 32, 32)), {INPUT: u}, np.random.default_rng(3)
@@ -156,7 +156,7 @@ def drawn(m: int, blocks: tuple[int, ...], rows: int):
 def product_seconds(m: int, blocks: tuple[int, ...]) -> dict[str, float]:
     """Seconds of one product of all targets and columns in double precision, on THREADS threads that scale ideally; and
     its operations a second."""
-    from implicit_models.sim.network_layers import INPUT, read_layers
+    from implicit_models.sim.network.layers import INPUT, read_layers
 
     rates = []
     for columns, Z, _ in drawn(m, blocks, PRODUCT_ROWS):
@@ -181,8 +181,8 @@ def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
     """CPU milliseconds a row, those of lars_path on the same columns, and the largest gap."""
     from sklearn.linear_model import lars_path
 
-    from implicit_models.sim.budget_rows import kappa
-    from implicit_models.sim.working_rows import solve_working
+    from implicit_models.sim.network.working_rows import solve_working
+    from implicit_models.sim.solvers.budget import kappa
 
     found: dict[str, Any] = {
         "ms": [],

@@ -56,7 +56,7 @@ def events(n: int, reach_deg: float, noise_s: float, noise_deg: float, table, *,
 
 
 def geiger(data, table, *, baz_deg: float = 0.0, sigma_s: float = NOISE_S, starts: int | None = None):
-    from implicit_models.seismology.geiger import STARTS, locate_events
+    from implicit_models.seismology.geiger.events import STARTS, locate_events
 
     angles = {"baz": data.back_azimuth, "sigma_baz": baz_deg} if baz_deg else {}
     return locate_events(
@@ -177,10 +177,10 @@ def real_events(table) -> dict[str, dict]:
     """Distance to the catalogues' locations of the events in obspy's test data, and whether the ellipse covers it."""
     import obspy
 
+    from implicit_models.seismology.uncertainty import ellipse_scale
     from implicit_models.seismology.geodesy import distance_azimuths, geocentric_latitude
     from implicit_models.seismology.locate import PRIOR_DOF, locate
     from implicit_models.seismology.picks.files import read_picks
-    from implicit_models.seismology.uncertainty import ellipse_scale
 
     out = {}
     for name, (file, lat, lon, depth) in REAL.items():
@@ -233,7 +233,7 @@ def learned_rows(n: int, table) -> dict[str, dict]:
 
 
 def run(quick: bool) -> harness.Report:
-    from implicit_models.seismology.table import build_p_table
+    from implicit_models.seismology.table.travel_times import build_p_table
 
     report, n = harness.Report(), 1000 if quick else EVENTS
     table = build_p_table(shadow="diffracted")

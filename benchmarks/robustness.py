@@ -107,9 +107,9 @@ def _peers(
 
 def against_programmes(report: harness.Report, quick: bool) -> list[list[object]]:
     from implicit_models.robustness.bound_methods import bounds
-    from implicit_models.robustness.dual import dual_bounds
+    from implicit_models.robustness.bounding.dual import dual_bounds
+    from implicit_models.robustness.bounding.lp import lp_bounds
     from implicit_models.robustness.input_sets import uncertainty
-    from implicit_models.robustness.lp import lp_bounds
     from implicit_models.robustness.problem import problem
     from implicit_models.robustness.specification import margins, specification
 

@@ -90,8 +90,8 @@ def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) 
     """One fit in this process: its seconds, memory and certificates."""
     import torch
 
-    from implicit_models.sim.budget_rows import Budget
-    from implicit_models.sim.sparsify import sparsify
+    from implicit_models.sim.layerwise import sparsify
+    from implicit_models.sim.solvers.budget import Budget
 
     torch.set_num_threads(1)
     network, u, v, y = network_and_images(m, seed)
@@ -146,7 +146,7 @@ def recomputed(models, u, budget) -> dict[str, float]:
     """Largest gap over 1/2||z||^2 and violation over kappa of rows drawn at random, from the images alone."""
     import torch
 
-    from implicit_models.sim.network_layers import INPUT
+    from implicit_models.sim.network.layers import INPUT
 
     layers, known = models[0].layers, {INPUT: u.double()}
     rng, gaps, excess = np.random.default_rng(1), [], []
@@ -193,7 +193,7 @@ def peer_seconds(m: int, quick: bool) -> dict[str, float]:
     import torch
     from sklearn.linear_model import lars_path_gram
 
-    from implicit_models.sim.network_layers import INPUT, read_layers
+    from implicit_models.sim.network.layers import INPUT, read_layers
 
     network, u, *_ = network_and_images(m)
     layers, known = read_layers(network, (3, 32, 32)), {INPUT: u}

@@ -31,8 +31,8 @@ def network_rows(quick: bool) -> tuple[np.ndarray, np.ndarray]:
     """M (m, d) and Z (m, r): states and pre-activations of 784-64-32-16-10 after a short training, scaled by Theorem
     2.4."""
     from data_gen import fashion_mnist
-    from implicit_models.sim.scaling import scale_states
-    from implicit_models.sim.states import states
+    from implicit_models.sim.network.scaling import scale_states
+    from implicit_models.sim.network.states import states
 
     data = fashion_mnist(seed=0)
     u, y = torch.as_tensor(np.asarray(data.u_train, np.float32)), torch.as_tensor(np.asarray(data.y_train)).long()
@@ -77,9 +77,9 @@ def random_design(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.n
 
 def safety(n_rows: int) -> dict[str, int]:
     """Counts over random rows: zeros certified, of how many, and how many were wrong."""
-    from implicit_models.sim.bisection import solve_on_path
-    from implicit_models.sim.free_columns import eliminate
-    from implicit_models.sim.screening import screen
+    from implicit_models.sim.solvers.bisection import solve_on_path
+    from implicit_models.sim.solvers.screening import screen
+    from implicit_models.sim.solvers.unpenalised import eliminate
 
     rng = np.random.default_rng(0)
     count = dict.fromkeys(
@@ -114,9 +114,9 @@ def safety(n_rows: int) -> dict[str, int]:
 
 
 def run(quick: bool) -> harness.Report:
-    from implicit_models.sim.bisection import solve_on_path
-    from implicit_models.sim.conic import elimination_dual
-    from implicit_models.sim.screening import screen
+    from implicit_models.sim.solvers.bisection import solve_on_path
+    from implicit_models.sim.solvers.conic import elimination_dual
+    from implicit_models.sim.solvers.screening import screen
 
     report = harness.Report()
     M, Z = network_rows(quick)

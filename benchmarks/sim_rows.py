@@ -66,8 +66,8 @@ with tempfile.TemporaryDirectory() as folder:
 def network_rows(samples: int, epochs: int = 3) -> tuple[np.ndarray, np.ndarray, int]:
     """M (m, 896) = states and pixels, Z (m, 112), and the number of states."""
     from data_gen import fashion_mnist
-    from implicit_models.sim.scaling import scale_states
-    from implicit_models.sim.states import states
+    from implicit_models.sim.network.scaling import scale_states
+    from implicit_models.sim.network.states import states
 
     data = fashion_mnist(seed=0)
     u = torch.as_tensor(np.asarray(data.u_train, np.float32)).reshape(len(data.u_train), -1)
@@ -186,9 +186,9 @@ def timed(function: Callable, repeats: int) -> list[float]:
 
 
 def run(quick: bool) -> harness.Report:
-    from implicit_models.sim.gram import gram
-    from implicit_models.sim.path import path_rows
-    from implicit_models.sim.rows import solve_rows
+    from implicit_models.sim.solvers.gram import gram
+    from implicit_models.sim.solvers.path import path_rows
+    from implicit_models.sim.solvers.rows import solve_rows
 
     warnings.filterwarnings("ignore")
     report, repeats, cap = harness.Report(), 3 if quick else 7, 2.0 if quick else 10.0
@@ -297,7 +297,7 @@ def two_threads(G: np.ndarray, C: np.ndarray, zz: np.ndarray, arguments: dict) -
     """Wall seconds of one thread over those of two, on chunks of four rows handed out as threads become free."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from implicit_models.sim.rows import solve_rows
+    from implicit_models.sim.solvers.rows import solve_rows
 
     chunks = [slice(i, i + 4) for i in range(0, len(C), 4)]
 

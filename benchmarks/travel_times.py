@@ -88,7 +88,7 @@ def run(quick: bool) -> harness.Report:
 
     from data_gen.earthquakes import make_samples, mesh
     from implicit_models.seismology.encoding import Encoding
-    from implicit_models.seismology.table import build_p_table
+    from implicit_models.seismology.table.travel_times import build_p_table
 
     warnings.filterwarnings("ignore")
     report, repeats = harness.Report(), 3 if quick else 7

@@ -28,7 +28,7 @@ from data_gen.core.sizes import check_sizes
 from data_gen.core.streams import stream
 from implicit_models.seismology.encoding import FEATURES, Encoding
 from implicit_models.seismology.geodesy import destination
-from implicit_models.seismology.table import PTable, build_p_table
+from implicit_models.seismology.table.travel_times import PTable, build_p_table
 from implicit_models.summaries import summary
 
 TEST_PART = 5  # one in five samples is tested

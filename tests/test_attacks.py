@@ -255,7 +255,7 @@ def test_the_sensitivity_matrix_is_computed_where_it_is_not_given():
 
 def test_the_displayed_discrepancy_says_nothing_about_the_input():
     # its optimum is the box's own corner, x0 + sigma, feasible with any u of the set
-    from implicit_models.robustness.lp import Programme, batch_units
+    from implicit_models.robustness.bounding.lp import Programme, batch_units
 
     model = cyclic(9)
     P = problem(model)

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim import cluster
-from implicit_models.sim.backends import WorkerLost, chunks_of, map_chunks
-from implicit_models.sim.chunk_store import ChunkStore, content_key, read_manifest
 from implicit_models.sim.fit import solve_chunk
+from implicit_models.sim.parallel import ray as cluster
+from implicit_models.sim.parallel.chunk_store import ChunkStore, content_key, read_manifest
+from implicit_models.sim.parallel.report import WorkerLost
+from implicit_models.sim.parallel.run import chunks_of, map_chunks
 
 HERE = Path(__file__).parent
 CHUNKS = chunks_of(0, 40, 3)
@@ -523,7 +524,7 @@ def test_importing_the_backends_imports_no_ray():
         [
             sys.executable,
             "-c",
-            "import implicit_models.sim.fit, implicit_models.sim.backends, sys; print(*sys.modules)",
+            "import implicit_models.sim.fit, implicit_models.sim.parallel.run, sys; print(*sys.modules)",
         ],
         capture_output=True,
         text=True,

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim.algorithm_one import algorithm_1, algorithm_2
-from implicit_models.sim.bisection import METHODS, solve_on_path
-from implicit_models.sim.conic import conic_row
-from implicit_models.sim.descent import g, lambda_max, lasso
-from implicit_models.sim.free_columns import eliminate
+from implicit_models.sim.solvers.bisection import METHODS, solve_on_path
+from implicit_models.sim.solvers.conic import conic_row
+from implicit_models.sim.solvers.coordinate_descent import g, lambda_max, lasso
+from implicit_models.sim.solvers.unpenalised import eliminate
+from reproduction.ch3_bisection.algorithm_one import algorithm_1, algorithm_2
 
 
 def problem(m=40, d=25, seed=0, noise=0.5, rows=None):

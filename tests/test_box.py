@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.box import state_deviation
+from implicit_models.robustness.bounding.box import state_deviation
 from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import NotCertified, from_matrices

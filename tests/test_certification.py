@@ -10,7 +10,8 @@ from torch import nn
 
 from implicit_models.compose import interconnect as compose
 from implicit_models.layers import ImplicitModel
-from implicit_models.robustness import bound_methods, certification, dual
+from implicit_models.robustness import bound_methods, certification
+from implicit_models.robustness.bounding import dual
 from implicit_models.robustness.certification import certify
 from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.input_sets import uncertainty

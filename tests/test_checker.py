@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.robustness import lp
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding import lp
 from implicit_models.robustness.checking import outward
 from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.problem import from_matrices

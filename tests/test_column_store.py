@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim import state_columns
-from implicit_models.sim.budget_rows import kappa, lam
-from implicit_models.sim.column_store import Columns, ColumnStore
-from implicit_models.sim.layer_scales import layer_scales
-from implicit_models.sim.network_layers import INPUT, read_layers
-from implicit_models.sim.position_problem import position_problem, working_problem
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network import columns as state_columns
+from implicit_models.sim.network.column_store import Columns, ColumnStore
+from implicit_models.sim.network.layer_scales import layer_scales
+from implicit_models.sim.network.layers import INPUT, read_layers
+from implicit_models.sim.network.position_problem import position_problem, working_problem
+from implicit_models.sim.solvers.budget import kappa, lam
 
 M = 50
 
@@ -149,7 +149,7 @@ def test_a_budget_means_what_it_means_for_a_function_of_the_same_columns(scale, 
 
 
 def test_a_network_of_one_block_keeps_no_columns(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("implicit_models.sim.sparsify"), "ColumnStore", None)
+    monkeypatch.setattr(importlib.import_module("implicit_models.sim.layerwise"), "ColumnStore", None)
     net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
     model = sparsify(net, torch.randn(20, 4), budget=kappa(1.0), support="before", head=False)
     assert not model.fitted

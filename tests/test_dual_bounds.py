@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from implicit_models.robustness import relaxation
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding import relaxation
 from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.problem import from_matrices
 from implicit_models.robustness.specification import margins

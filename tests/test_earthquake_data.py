@@ -6,7 +6,7 @@ import pytest
 from data_gen import earthquake
 from data_gen.earthquakes import make_samples, mesh
 from implicit_models.seismology.encoding import Encoding
-from implicit_models.seismology.table import build_p_table
+from implicit_models.seismology.table.travel_times import build_p_table
 
 pytest.importorskip("obspy", reason="travel times need obspy's Earth models")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from implicit_models.sim.states import states
+from implicit_models.sim.network.states import states
 from reproduction.core.scores import count_parameters
 from reproduction.models.eikonet import WIDTHS, EikoNet
 from reproduction.models.eikonet_bias_free import BiasFreeEikoNet

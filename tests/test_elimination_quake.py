@@ -6,7 +6,7 @@ import pytest
 
 from data_gen.earthquakes import mesh
 from implicit_models.seismology.encoding import Encoding
-from implicit_models.sim.states import states
+from implicit_models.sim.network.states import states
 from reproduction.book.results import Results, numbers
 from reproduction.ch3_elimination import earthquakes as quake
 from reproduction.core.scores import count_parameters

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from implicit_models.sim.elimination import eliminate
-from implicit_models.sim.states import states
+from implicit_models.sim.network.states import states
+from implicit_models.sim.solvers.elimination import eliminate
 from reproduction.ch3_elimination import compute as study
 from reproduction.models.mlp import MLP
 

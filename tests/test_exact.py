@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from implicit_models.sim.exact import exact_rows, orthonormal_equations
 from implicit_models.sim.fit import fit_sim
+from implicit_models.sim.solvers.exact import exact_rows, orthonormal_equations
 
 
 def _rows(M, Z, **options):
@@ -100,7 +100,7 @@ def test_ball_and_gap_of_every_objective(objective, masked):
 
 
 def test_gap_is_large_for_a_point_that_is_not_optimal():
-    from implicit_models.sim.exact import _dual_value, _penalty
+    from implicit_models.sim.solvers.exact import _dual_value, _penalty
 
     M, Z, A = _data(4, 9, 1)
     V, T, _ = orthonormal_equations(M, Z)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from implicit_models import ImplicitModel
-from implicit_models.sim.certificate import certify
 from implicit_models.sim.fit import RowsNotCertified, fit_sim, row_weights
+from implicit_models.sim.network.states import States, states
+from implicit_models.sim.network.teacher import teacher_matrices
 from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import nonzero_parameters
-from implicit_models.sim.states import States, states
-from implicit_models.sim.teacher import teacher_matrices
+from implicit_models.sim.solvers.duality_gap import certify
 
 
 def _mlp(*sizes, seed=0, activation=nn.ReLU, bias=True):

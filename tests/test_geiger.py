@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import least_squares
 
-from implicit_models.seismology import geiger_kernels as kernels
-from implicit_models.seismology.geiger import locate_events
+from implicit_models.seismology.geiger import kernels
+from implicit_models.seismology.geiger.events import locate_events
 from implicit_models.seismology.geodesy import destination, distance_azimuths, geocentric_latitude
 from implicit_models.seismology.locations import ABSENT, BEYOND, OUTLIER, USED
-from implicit_models.seismology.table import build_p_table
+from implicit_models.seismology.table.travel_times import build_p_table
 from implicit_models.seismology.uncertainty import covariances, ellipse_of
 
 pytest.importorskip("obspy", reason="travel times need obspy's Earth models")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from implicit_models.activations import resolve_activation
-from implicit_models.robustness import interval as interval_module
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding import interval as interval_module
 from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.problem import from_matrices
 from test_box import cyclic, scalar

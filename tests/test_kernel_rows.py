@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.budget_rows import keep
-from implicit_models.sim.network_layers import INPUT, read_layers
-from implicit_models.sim.shared_problem import shared_problem
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network.layers import INPUT, read_layers
+from implicit_models.sim.network.shared_problem import shared_problem
+from implicit_models.sim.solvers.budget import keep
 from reproduction.ch3_resnet20_cifar import kernel_rows as k
 from reproduction.models.resnet20 import Block
 

@@ -13,7 +13,7 @@ from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.geodesy import destination, geographic_latitude
 from implicit_models.seismology.learned import REACH, LearnedLocator, default_file
 from implicit_models.seismology.locate import locate, main
-from implicit_models.seismology.table import build_p_table
+from implicit_models.seismology.table.travel_times import build_p_table
 
 pytest.importorskip("obspy", reason="travel times need obspy's Earth models")
 

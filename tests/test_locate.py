@@ -13,7 +13,7 @@ from implicit_models.seismology.geodesy import destination, distance_azimuths, g
 from implicit_models.seismology.locate import locate, main
 from implicit_models.seismology.location import utc
 from implicit_models.seismology.picks.files import read_picks
-from implicit_models.seismology.table import build_p_table
+from implicit_models.seismology.table.travel_times import build_p_table
 
 obspy = pytest.importorskip("obspy", reason="travel times need obspy's Earth models")
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim.column_store import Columns
-from implicit_models.sim.low_precision import (
+from implicit_models.sim.network.column_store import Columns
+from implicit_models.sim.network.low_precision import (
     Rounded,
     correlations,
     fast_dtype,
@@ -19,7 +19,7 @@ from implicit_models.sim.low_precision import (
     leads,
     rounded_columns,
 )
-from implicit_models.sim.working_columns import DeviceColumns, HostColumns
+from implicit_models.sim.network.working_set import DeviceColumns, HostColumns
 
 DTYPES = [torch.float32, torch.bfloat16]
 MAKERS = {"host": lambda columns: HostColumns(columns.X.numpy(), Rounded.of(*columns[1:4])), "device": DeviceColumns}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.states import states
+from implicit_models.sim.network.states import states
 from reproduction.ch3_sim_fashion.matching import (
     counts,
     divided,

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from implicit_models.sim.network_layers import INPUT, read_layers
+from implicit_models.sim.network.layers import INPUT, read_layers
 from reproduction.models.resnet20 import Block, ResNet20
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import nn
 
-from implicit_models.sim.budget_rows import kappa, keep, lam, refit_all
-from implicit_models.sim.network_layers import INPUT
-from implicit_models.sim.one_sided import one_sided
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network.layers import INPUT
+from implicit_models.sim.solvers.budget import kappa, keep, lam, refit_all
+from implicit_models.sim.solvers.refit import one_sided
 
 
 def problem(d=20, m=120, r=5, seed=0, noise=1.0):
@@ -244,4 +244,4 @@ def test_other_activations_are_named():
 
 
 def test_the_module_is_not_hidden_by_a_name():
-    assert importlib.import_module("implicit_models.sim.one_sided").one_sided is one_sided
+    assert importlib.import_module("implicit_models.sim.solvers.refit").one_sided is one_sided

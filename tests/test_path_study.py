@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.states import states
+from implicit_models.sim.network.states import states
+from implicit_models.sim.solvers.rows import solve_rows
 from reproduction.ch3_bisection import compute as path_study
 from reproduction.models.mlp import MLP
 

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim import perspective as module
-from implicit_models.sim.conic import conic_perspective, conic_row
-from implicit_models.sim.perspective import (
+from implicit_models.sim.solvers import perspective as module
+from implicit_models.sim.solvers.conic import conic_perspective, conic_row
+from implicit_models.sim.solvers.perspective import (
     certify_perspective,
     perspective_conjugate,
     perspective_penalty,
     perspective_prox,
     solve_perspective_rows,
 )
-from implicit_models.sim.perspective_fista import fista_rows, prox_in_ball
-from implicit_models.sim.perspective_path import follow
-from implicit_models.sim.rows import solve_rows
+from implicit_models.sim.solvers.perspective_fista import fista_rows, prox_in_ball
+from implicit_models.sim.solvers.perspective_homotopy import follow
+from implicit_models.sim.solvers.rows import solve_rows
 
 WEIGHTS = [(0.5, 0.05), (0.05, 0.2), (2.0, 0.01), (1.0, 1.0)]
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from implicit_models.seismology.picks.csv import utc_seconds
-from implicit_models.seismology.picks.files import COLUMNS, read_picks
+from implicit_models.seismology.picks.files import read_picks
+from implicit_models.seismology.picks.pick import COLUMNS
 
 HEADER = "station,lat,lon,elev_m,p_time,phase,sigma_s,baz,sigma_baz\n"
 ROW = "AAA,10,20,100,2012-01-01T05:28:48.18Z,P,0.2,45,5\n"

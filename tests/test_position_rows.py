@@ -5,10 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim.budget_rows import REASONS, Budget, explained_by, kappa, keep, lam, refit, solve_position
-from implicit_models.sim.certificate import certify
-from implicit_models.sim.gram import gram
-from implicit_models.sim.position_grams import (
+from implicit_models.sim.network.position_grams import (
     gram_of_window,
     pair_products,
     plan_pairs,
@@ -16,8 +13,11 @@ from implicit_models.sim.position_grams import (
     window_gram,
     window_targets,
 )
-from implicit_models.sim.position_rows import solve_block
-from implicit_models.sim.rows import solve_rows
+from implicit_models.sim.network.position_rows import solve_block
+from implicit_models.sim.solvers.budget import REASONS, Budget, explained_by, kappa, keep, lam, refit, solve_position
+from implicit_models.sim.solvers.duality_gap import certify
+from implicit_models.sim.solvers.gram import gram
+from implicit_models.sim.solvers.rows import solve_rows
 
 TOLERANCES = {"rtol": 1e-9, "atol": 1e-9, "cap": None}
 

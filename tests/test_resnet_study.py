@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from implicit_models.sim.budget_rows import keep
-from implicit_models.sim.layer_scales import layer_scales
-from implicit_models.sim.network_layers import INPUT
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network.layer_scales import layer_scales
+from implicit_models.sim.network.layers import INPUT
+from implicit_models.sim.solvers.budget import keep
 from reproduction.ch3_resnet20_cifar import compute as resnet_study
 from reproduction.ch3_resnet20_cifar import kernel_rows
 from reproduction.ch3_resnet20_cifar import kernels as kernel_study

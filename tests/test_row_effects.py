@@ -9,11 +9,11 @@ import torch
 from sklearn.linear_model import Lasso
 from torch import nn
 
-from implicit_models.sim import row_effects as module
-from implicit_models.sim.budget_rows import kappa, keep, lam
-from implicit_models.sim.network_layers import INPUT, read_layers
-from implicit_models.sim.row_effects import effect_factors, row_effects
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network import row_weights as module
+from implicit_models.sim.network.layers import INPUT, read_layers
+from implicit_models.sim.network.row_weights import effect_factors, row_effects
+from implicit_models.sim.solvers.budget import kappa, keep, lam
 
 
 def network(outputs=1, seed=0):
@@ -154,7 +154,7 @@ def test_gradients_are_taken_whatever_mode_the_caller_is_in():
 def test_values_share_one_estimate(monkeypatch):
     calls, original = [], module.row_effects
     monkeypatch.setattr(
-        importlib.import_module("implicit_models.sim.sparsify"),
+        importlib.import_module("implicit_models.sim.layerwise"),
         "row_effects",
         lambda *given: calls.append(1) or original(*given),
     )
@@ -208,7 +208,7 @@ def test_one_sided_refits_know_the_targets_level():
     options = {"refit": "one_sided", "head": False, "progress": False}
     plain = sparsify(net, u, budget=lam(0.1), **options)
     # a common factor on all rows is a smaller penalty
-    patch = importlib.import_module("implicit_models.sim.sparsify")
+    patch = importlib.import_module("implicit_models.sim.layerwise")
     original = patch.effect_factors
     try:
         patch.effect_factors = lambda effects, fitted: [np.full(len(c), 4.0) for c in effects]

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim.certificate import certify, objective
-from implicit_models.sim.gram import gram
-from implicit_models.sim.path import path_rows
-from implicit_models.sim.rows import Rows, solve_rows
+from implicit_models.sim.solvers.duality_gap import certify, objective
+from implicit_models.sim.solvers.gram import gram
+from implicit_models.sim.solvers.path import path_rows
+from implicit_models.sim.solvers.rows import Rows, solve_rows
 
 
 def conic(M, z, kappa, ball, beta, ridge):
@@ -85,7 +85,7 @@ def test_matches_lars_at_every_knot():
 
 def test_long_steps_and_events_agree():
     """A dense regime, where long steps do the work, against the path event by event."""
-    from implicit_models.sim import rows as module
+    from implicit_models.sim.solvers import rows as module
 
     rng = np.random.default_rng(5)
     low = rng.normal(size=(200, 30)) @ rng.normal(size=(30, 260))
@@ -290,7 +290,7 @@ def test_a_factor_that_must_grow():
 @pytest.mark.parametrize("part", [False, True])
 def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
     """Dependent columns can stop exchanges however short the step: the parametric active set then solves the row."""
-    from implicit_models.sim import rows as module
+    from implicit_models.sim.solvers import rows as module
 
     rng = np.random.default_rng(8)
     M = np.maximum(rng.normal(size=(40, 50)), 0)
@@ -319,7 +319,7 @@ def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
 
 
 def test_fallback_is_visible_and_certified(monkeypatch):
-    from implicit_models.sim import rows as module
+    from implicit_models.sim.solvers import rows as module
 
     M, Z = data()
     exact = solve_rows(*gram(M, Z), kappa=0.5)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from implicit_models import ImplicitModel, rescale
-from implicit_models.sim.scaling import scale_of, scale_states, standard_deviation
-from implicit_models.sim.states import States, states
-from implicit_models.sim.teacher import teacher_matrices
+from implicit_models.sim.network.scaling import scale_of, scale_states, standard_deviation
+from implicit_models.sim.network.states import States, states
+from implicit_models.sim.network.teacher import teacher_matrices
 
 
 def _mlp(*sizes, seed=0, activation=nn.ReLU, bias=True):

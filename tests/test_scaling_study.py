@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from data_gen.core.dataset import Dataset
 from implicit_models.layers import ImplicitModel
-from implicit_models.sim.states import states
+from implicit_models.sim.network.states import states
 from reproduction.ch3_scaling import (
     available_cores,
     chunk_costs,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim.conic import conic_row, elimination_dual
-from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.screening import screen
+from implicit_models.sim.solvers.conic import conic_row, elimination_dual
+from implicit_models.sim.solvers.rows import solve_rows
+from implicit_models.sim.solvers.screening import screen
 
 
 def problem(m=30, d=20, rows=4, seed=0, spoil="none"):

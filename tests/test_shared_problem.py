@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.budget_rows import keep
-from implicit_models.sim.network_layers import read_layers
-from implicit_models.sim.shared_problem import shared_problem
-from implicit_models.sim.shared_rows import solve_shared
+from implicit_models.sim.network.layers import read_layers
+from implicit_models.sim.network.shared_kernels import solve_shared
+from implicit_models.sim.network.shared_problem import shared_problem
+from implicit_models.sim.solvers.budget import keep
 from reproduction.ch3_resnet20_cifar.kernel_rows import restricted
 
 
@@ -66,7 +66,7 @@ def test_the_first_samples_count_and_batches_do_not(layers, monkeypatch):
     x = states()
     z = x[:25, :2, ::2, ::2]
     first, whole = problem_of(layers, x[:25], z), problem_of(layers, x, z)
-    monkeypatch.setattr("implicit_models.sim.shared_problem.BATCH_VALUES", 300)  # three samples
+    monkeypatch.setattr("implicit_models.sim.network.shared_problem.BATCH_VALUES", 300)  # three samples
     batched = problem_of(layers, x, z, min_active=3.0)
     for other in (whole, batched):
         np.testing.assert_allclose(other.G, first.G, rtol=1e-12, atol=1e-12 * first.count)

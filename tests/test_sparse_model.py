@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.budget_rows import keep
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.solvers.budget import keep
 from implicit_models.sim.sparse_model import ridge_head
-from implicit_models.sim.sparsify import sparsify
 from reproduction.models.resnet20 import Block
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from data_gen.core.dataset import Dataset
-from implicit_models.sim.scaling import scale_of
-from implicit_models.sim.states import states
+from implicit_models.sim.network.scaling import scale_of
+from implicit_models.sim.network.states import states
 from reproduction.core.pruning import nonzeros, sparsity
 from reproduction.core.recipe import Recipe
 from reproduction.core.sparse_states import (

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.budget_rows import kappa, keep, lam, solve_position
-from implicit_models.sim.layer_scales import layer_scales
-from implicit_models.sim.network_layers import INPUT, read_layers
-from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.sparsify import _check_device, sparsify
+from implicit_models.sim.layerwise import _check_device, sparsify
+from implicit_models.sim.network.layer_scales import layer_scales
+from implicit_models.sim.network.layers import INPUT, read_layers
+from implicit_models.sim.solvers.budget import kappa, keep, lam, solve_position
+from implicit_models.sim.solvers.rows import solve_rows
 from implicit_models.wellposed import certificate
 from reproduction.models.resnet20 import Block
 
@@ -419,7 +419,7 @@ def test_a_saturated_row_is_told(network):
 
 
 def test_a_killed_run_goes_on(network, tmp_path, monkeypatch):
-    from implicit_models.sim import position_rows
+    from implicit_models.sim.network import position_rows
 
     u, calls = images(), []
     whole = sparsify(network, u, budget=keep(0.3))

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from implicit_models import ImplicitModel
-from implicit_models.sim.states import States, states
-from implicit_models.sim.teacher import teacher_matrices
+from implicit_models.sim.network.states import States, states
+from implicit_models.sim.network.teacher import teacher_matrices
 
 
 def _inputs(m, *shape, seed=0, dtype=torch.float64):

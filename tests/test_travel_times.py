@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.seismology import ray_branches
-from implicit_models.seismology.table import build_p_table
+from implicit_models.seismology.table import ray_branches
+from implicit_models.seismology.table.travel_times import build_p_table
 
 pytest.importorskip("obspy", reason="travel times need obspy's Earth models")
 
@@ -242,7 +242,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, monkeypatch):
 
 def test_two_processes_share_a_cache(tmp_path):
     code = (
-        "from implicit_models.seismology.table import build_p_table as b; print(b([0, 5], [0, 1],"
+        "from implicit_models.seismology.table.travel_times import build_p_table as b; print(b([0, 5], [0, 1],"
         " progress=False).times.sum())"
     )
     environment = {**os.environ, "IMPLICIT_CACHE": str(tmp_path)}
@@ -299,7 +299,7 @@ def test_bad_lookups_are_named(table):
 def test_a_kernel_looks_up_single_points(table):
     from numba import njit
 
-    from implicit_models.seismology.table_kernels import beyond_p, lookup
+    from implicit_models.seismology.table.kernels import beyond_p, lookup
 
     @njit
     def both(tables, depth, dist):

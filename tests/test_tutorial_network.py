@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.network_layers import read_layers
+from implicit_models.sim.network.layers import read_layers
 from reproduction.book.run import NOTEBOOKS
 from reproduction.tutorial_sparsify.network import Task, named_task, small_network, task_of
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.budget_rows import keep
-from implicit_models.sim.sparsify import sparsify
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.solvers.budget import keep
 from reproduction.tutorial_sparsify import compute as tutorial
 from reproduction.tutorial_sparsify.network import Task, small_network
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Lasso
 from torch import nn
 
-from implicit_models.sim import working_rows
-from implicit_models.sim.budget_rows import kappa, keep, lam
-from implicit_models.sim.column_store import Columns
-from implicit_models.sim.position_rows import solve_block
-from implicit_models.sim.sparsify import sparsify
-from implicit_models.sim.working_columns import DeviceColumns, HostColumns
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network import working_rows
+from implicit_models.sim.network.column_store import Columns
+from implicit_models.sim.network.position_rows import solve_block
+from implicit_models.sim.network.working_set import DeviceColumns, HostColumns
+from implicit_models.sim.solvers.budget import kappa, keep, lam
 
 OPTIONS = {"ridge": 1e-3, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1, "progress": False}
 
@@ -221,7 +221,7 @@ def test_everything_before_in_every_scale(scale, monkeypatch):
         "progress": False,
     }
     mine = sparsify(network().double(), u.double(), **options)
-    monkeypatch.setattr(importlib.import_module("implicit_models.sim.sparsify")._Setup, "working", False)
+    monkeypatch.setattr(importlib.import_module("implicit_models.sim.layerwise")._Setup, "working", False)
     whole = sparsify(network().double(), u.double(), **options)
     # a row that is fitted exactly has many solutions
     assert mine.report.row_entries == (

@@ -45,7 +45,7 @@ def kernel(function: Callable | None = None, **options: Any) -> Any:
     from numba import config, njit
 
     _listen()
-    before, config.CACHE_DIR = config.CACHE_DIR, str(folder(function.__module__.rsplit(".", 2)[-2]))
+    before, config.CACHE_DIR = config.CACHE_DIR, str(folder(function.__module__.split(".")[1]))
     try:
         compiled = njit(cache=True, **OPTIONS, **options)(function)
     finally:
@@ -82,8 +82,8 @@ def _listen() -> None:
 
 
 def sources(area: str) -> list[Path]:
-    """Files of an area that hold kernels."""
-    return [path for path in sorted((_PACKAGE / area).glob("*.py")) if re.search(rb"@kernel|numba", path.read_bytes())]
+    """Files of an area, in its folder and those below, that hold kernels."""
+    return [path for path in sorted((_PACKAGE / area).rglob("*.py")) if re.search(rb"@kernel|numba", path.read_bytes())]
 
 
 @functools.cache
@@ -91,7 +91,7 @@ def digest(area: str) -> str:
     """Of what the machine code of an area is made from."""
     found = hashlib.sha256(repr((sys.version, version("numba"), version("llvmlite"), _processor(), OPTIONS)).encode())
     for path in sources(area):
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
+        found.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:24]
 
 
@@ -170,7 +170,7 @@ def _drop_others(home: Path, area: str, own: Path) -> None:
 
 def _stamps(area: str) -> str:
     """Numba takes a function for changed when its file has another time or size."""
-    return "\n".join(f"{p.name} {p.stat().st_mtime_ns} {p.stat().st_size}" for p in sources(area))
+    return "\n".join(f"{p.relative_to(_PACKAGE)} {p.stat().st_mtime_ns} {p.stat().st_size}" for p in sources(area))
 
 
 def ready(area: str) -> bool:

@@ -24,11 +24,12 @@ from torch import nn
 
 from data_gen.core.dataset import Dataset
 from data_gen.core.streams import stream
-from implicit_models.sim.backends import RunReport, chunks_of, map_chunks
 from implicit_models.sim.fit import fit_sim, solve_chunk, warm_up
-from implicit_models.sim.gram import gram
-from implicit_models.sim.scaling import scale_of
-from implicit_models.sim.states import States, states
+from implicit_models.sim.network.scaling import scale_of
+from implicit_models.sim.network.states import States, states
+from implicit_models.sim.parallel.report import RunReport
+from implicit_models.sim.parallel.run import chunks_of, map_chunks
+from implicit_models.sim.solvers.gram import gram
 from reproduction.core.recipe import Recipe
 from reproduction.core.train import train
 

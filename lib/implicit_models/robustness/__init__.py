@@ -1,44 +1,9 @@
-"""Robustness of implicit models: bounds, certificates and their checker, the sensitivity matrix, attacks, worst-case
-losses.
+"""Robustness of implicit models: bounds, certificates and their checker, sensitivity, attacks, worst-case losses.
 
-A public name is resolved on first use (PEP 562); no module has the name of a function, which an import would hide.
+`bound_methods` (`bounds`), `certification` (`certify`) and `attacks` (`attack`) are the entrances; `problem`, `input_sets` and
+`specification` say what is asked; `bounding` holds the methods, `checking` the checker, which shares no code with them.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-import importlib
-from typing import Any
-
-_ORIGIN = {
-    "Problem": "problem",
-    "NotCertified": "problem",
-    "Uncertainty": "input_sets",
-    "uncertainty": "input_sets",
-    "bounds": "bound_methods",
-    "Bounds": "bound_methods",
-    "margins": "specification",
-    "certify": "certification",
-    "Certification": "certification",
-    "check": "checking.checker",
-    "CheckResult": "checking.checker",
-    "BoundsCertificate": "checking.checker",
-    "sensitivity_matrix": "sensitivity",
-    "attack": "attacks.methods",
-    "Attack": "attacks.methods",
-    "worst_case_loss": "losses",
-    "interval_training_loss": "interval_training",
-}
-
-__all__ = list(_ORIGIN)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ORIGIN:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_ORIGIN[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

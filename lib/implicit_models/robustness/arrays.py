@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,3 +25,16 @@ def real_array(name: str, value: Any) -> np.ndarray:
     if np.iscomplexobj(value):
         raise TypeError(f"{name} must be real numbers, got complex ones")
     return np.asarray(value, dtype=np.float64)
+
+
+def chosen_rows(rows: Sequence[int] | None, q: int) -> np.ndarray:
+    """Indices of the outputs that are asked for, checked; all of them for None."""
+    if rows is None:
+        return np.arange(q)
+    index = np.asarray(rows) if len(rows) else np.zeros(0, dtype=np.int64)
+    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+        raise TypeError(f"rows must be a list of output indices, got {rows!r}")
+    outside = index[(index < 0) | (index >= q)]
+    if outside.size:
+        raise ValueError(f"rows: output {int(outside[0])} is not one of the {q} outputs")
+    return index.astype(np.int64)

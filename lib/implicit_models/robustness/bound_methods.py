@@ -11,20 +11,17 @@ Every method takes a batch; a sample that fails leaves the others as they are wi
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
 
-from implicit_models.robustness.box import state_box
+from implicit_models.robustness.bounding.box import state_box
+from implicit_models.robustness.bounding.interval import state_interval
+from implicit_models.robustness.bounding.result import Bounds, finished, statuses
 from implicit_models.robustness.checking.certificate_fields import BOX_METHODS, METHODS, RELAXATIONS
-from implicit_models.robustness.checking.checker import BoundsCertificate
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
-from implicit_models.robustness.interval import state_interval
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import Specification, specification
-from implicit_models.summaries import summary
 
 # options of some methods only, with these; their defaults are those of `bounds`
 OPTIONS = {
@@ -35,28 +32,6 @@ OPTIONS = {
     "early_stop": ("dual",),
     "splits": ("dual",),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Bounds:
-    """Bounds of a batch: xl <= x <= xh, zl <= z <= zh (N, n), lb <= spec y <= ub (N, k) for every u of each set.
-
-    status (N,): "ok", "not_finite" (the sample is not) or "failed" (its bound could not be verified); bounds of the
-    last two are NaN.
-    cert: the `BoundsCertificate` that `check` verifies.
-    """
-
-    xl: Float[np.ndarray, "N n"]
-    xh: Float[np.ndarray, "N n"]
-    zl: Float[np.ndarray, "N n"]
-    zh: Float[np.ndarray, "N n"]
-    lb: Float[np.ndarray, "N k"]
-    ub: Float[np.ndarray, "N k"]
-    status: Shaped[np.ndarray, " N"]
-    cert: BoundsCertificate
-
-    def __repr__(self) -> str:
-        return summary(self, "xl", "xh", "zl", "zh", "lb", "ub", "status", method=self.cert.method)
 
 
 def bounds(
@@ -118,7 +93,7 @@ def bounds(
     start = _interval(task, inputs, functionals)
     if method == "interval":
         return start
-    from implicit_models.robustness.dual import dual_bounds
+    from implicit_models.robustness.bounding.dual import dual_bounds
 
     if method == "dual":
         return dual_bounds(
@@ -184,40 +159,6 @@ def _tightest_box(task: Problem) -> str:
     return "box" if task.certificate.kind == "pf" else "metzler"
 
 
-def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
-    """(N,) "not_finite" where the centre is not, "failed" where a bound is not, else "ok"."""
-    finite = np.isfinite(inputs.centre.sum(axis=1))
-    for i in np.flatnonzero(~finite):  # a sum may overflow where the sample is finite
-        finite[i] = np.isfinite(inputs.centre[i]).all()
-    proved = np.ones(len(finite), dtype=bool)
-    for array in arrays:
-        proved &= np.isfinite(array).all(axis=1)
-    return np.where(finite, np.where(proved, "ok", "failed"), "not_finite")
-
-
-def finished(
-    task: Problem,
-    inputs: Uncertainty,
-    functionals: Specification,
-    status: np.ndarray,
-    method: str,
-    fields: dict,
-    **evidence: Any,
-) -> Bounds:
-    """`Bounds` with its certificate; rows that are not "ok" become NaN."""
-    bad = status != "ok"
-    if bad.any():
-        fields = {name: np.where(bad[:, None], np.nan, value) for name, value in fields.items()}
-    cert = BoundsCertificate.of(
-        task, inputs, method=method, spec=_spec(functionals), status=status, **fields, **evidence
-    )
-    return Bounds(**fields, status=status, cert=cert)
-
-
-def _spec(functionals: Specification) -> np.ndarray:
-    return np.eye(functionals.problem.q) if functionals.matrix is None else functionals.matrix
-
-
 def _box(task: Problem, inputs: Uncertainty, functionals: Specification, method: str) -> Bounds:
     box = state_box(task, inputs, method)
     lb, ub = functionals.over_states(box.x0, box.sigma)
@@ -247,6 +188,6 @@ def _interval(task: Problem, inputs: Uncertainty, functionals: Specification) ->
 def _linear_programme(
     task: Problem, inputs: Uncertainty, functionals: Specification, relaxation: str, start: Bounds, sides: str
 ) -> Bounds:
-    from implicit_models.robustness.lp import lp_bounds
+    from implicit_models.robustness.bounding.lp import lp_bounds
 
     return lp_bounds(task, inputs, functionals.matrix, relaxation=relaxation, start=start, sides=sides)

@@ -19,7 +19,8 @@ from jaxtyping import Float, Shaped
 
 from implicit_models.robustness.arrays import EPS, as_array, real_array
 from implicit_models.robustness.attacks.gradient import pgd
-from implicit_models.robustness.bound_methods import OPTIONS, Bounds, bounds, checked_count, checked_options
+from implicit_models.robustness.bound_methods import OPTIONS, bounds, checked_count, checked_options
+from implicit_models.robustness.bounding.result import Bounds
 from implicit_models.robustness.input_sets import Uncertainty, uncertainty
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import margins, specification

@@ -30,6 +30,7 @@ from torch import nn
 
 from implicit_models.equilibrium.triangular import _levels
 from implicit_models.model import ImplicitModel
+from implicit_models.robustness.arrays import chosen_rows
 from implicit_models.robustness.problem import Matrix, NotCertified, Problem, problem
 from implicit_models.summaries import summary
 from implicit_models.wellposed import _aggregate, _block_norms
@@ -68,19 +69,6 @@ def _result(S: np.ndarray, upper: np.ndarray, method: str) -> SensitivityMatrix:
     top = float(S.max(initial=0.0))
     out.method, out.upper, out.residual = method, upper, float((upper - S).max(initial=0.0)) / top if top else 0.0
     return out
-
-
-def chosen_rows(rows: Sequence[int] | None, q: int) -> np.ndarray:
-    """Indices of the outputs that are asked for, checked; all of them for None."""
-    if rows is None:
-        return np.arange(q)
-    index = np.asarray(rows) if len(rows) else np.zeros(0, dtype=np.int64)
-    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
-        raise TypeError(f"rows must be a list of output indices, got {rows!r}")
-    outside = index[(index < 0) | (index >= q)]
-    if outside.size:
-        raise ValueError(f"rows: output {int(outside[0])} is not one of the {q} outputs")
-    return index.astype(np.int64)
 
 
 def sensitivity_matrix(

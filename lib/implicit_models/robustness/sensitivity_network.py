@@ -249,7 +249,7 @@ def network_sensitivity(
     Raises: ValueError for a network in training mode whose layers depend on it, or for an operation that has no rule;
     TypeError for other outputs.
     """
-    from implicit_models.robustness.sensitivity import chosen_rows
+    from implicit_models.robustness.arrays import chosen_rows
 
     shape = _shape(network, input_shape)
     first = next(network.parameters(), torch.zeros(()))

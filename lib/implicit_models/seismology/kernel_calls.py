@@ -10,7 +10,9 @@ import numpy as np
 
 def call_all() -> None:
     """Trace rays in two layers and locate one event."""
-    from implicit_models.seismology import geodesy, ray_branches, table_kernels
+    from implicit_models.seismology import geodesy
+    from implicit_models.seismology.table import kernels as table_kernels
+    from implicit_models.seismology.table import ray_branches
 
     geodesy.destination(0.0, 0.0, 1.0, 0.0)
     geodesy.distance_azimuths(0.0, 0.0, 1.0, 1.0)
@@ -26,8 +28,8 @@ def call_all() -> None:
 
 def _locate() -> None:
     """One event with an outlier, in an Earth of 10 km/s."""
-    from implicit_models.seismology.geiger import locate_events
-    from implicit_models.seismology.table import PTable
+    from implicit_models.seismology.geiger.events import locate_events
+    from implicit_models.seismology.table.travel_times import PTable
 
     depths, dist = np.linspace(0.0, 700.0, 8), np.linspace(0.0, 180.0, 181)
     r, angle = 6371.0 - depths[:, None], np.radians(dist)

@@ -23,7 +23,7 @@ from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.event_data import SURFACE_P_KM_S
 from implicit_models.seismology.geodesy import distance_azimuths, geocentric_latitude, geographic_latitude
 from implicit_models.seismology.location import Location
-from implicit_models.seismology.table import PTable, build_p_table, cache_dir
+from implicit_models.seismology.table.travel_times import PTable, build_p_table, cache_dir
 from implicit_models.seismology.uncertainty import Ellipse
 from implicit_models.summaries import summary
 

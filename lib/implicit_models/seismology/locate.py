@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from implicit_models.seismology.geiger import locate_events
+from implicit_models.seismology.geiger.events import locate_events
 from implicit_models.seismology.location import Location
 from implicit_models.seismology.locations import BEYOND, OUTLIER, USED, Locations
-from implicit_models.seismology.picks.files import COLUMNS, read_picks
-from implicit_models.seismology.table import PTable
+from implicit_models.seismology.picks.files import read_picks
+from implicit_models.seismology.picks.pick import COLUMNS
+from implicit_models.seismology.table.travel_times import PTable
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from implicit_models.seismology.picks.csv_rows import check_doubled, content, number, records
+from implicit_models.seismology.csv_rows import check_doubled, content, number, records
 from implicit_models.summaries import summary
 
 DEFAULT_LIST = "isc_station_list.csv.gz"

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from implicit_models.sim.backends import chunks_of, map_chunks
-from implicit_models.sim.chunk_store import Chunk, content_key, read_manifest
+from implicit_models.sim.network.scaling import scale_of
+from implicit_models.sim.network.states import States, states
+from implicit_models.sim.parallel.chunk_store import Chunk, content_key, read_manifest
+from implicit_models.sim.parallel.run import chunks_of, map_chunks
 from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import SIMResult, original_units
-from implicit_models.sim.scaling import scale_of
-from implicit_models.sim.states import States, states
 
 OBJECTIVES = ("l1", "l2", "perspective", "none")
 CHUNKS = 64  # the layout depends on the rows alone, and so do the bits of the result
@@ -64,9 +64,9 @@ def solve_chunk(
     start, stop = chunk
     first = int(arrays["first"][start])
     if perspective:
-        from implicit_models.sim.perspective import solve_perspective_rows as solve
+        from implicit_models.sim.solvers.perspective import solve_perspective_rows as solve
     else:
-        from implicit_models.sim.rows import solve_rows as solve
+        from implicit_models.sim.solvers.rows import solve_rows as solve
     C, zz = arrays["C"][start:stop], arrays["zz"][start:stop]
     mask, weights = arrays["mask"][first:], state
     if start >= n_states:
@@ -138,7 +138,7 @@ def _layout(found: States, feedback: str, rows_per_chunk: int | None, resume: st
 
 def _exact_problem(found: States, bias: bool, s: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
     """Equations of the rows, for every first column that occurs."""
-    from implicit_models.sim.exact import orthonormal_equations
+    from implicit_models.sim.solvers.exact import orthonormal_equations
 
     M = np.hstack([found.X / s, found.U, np.ones((found.n_samples, int(bias)))]).astype(np.float64)
     T = np.hstack([found.Z / s, found.Y]).astype(np.float64)
@@ -282,7 +282,7 @@ def fit_sim(
     lap("scale")
     mask = problem.in_ball(ball)
     if exact:
-        from implicit_models.sim.exact import exact_chunk
+        from implicit_models.sim.solvers.exact import exact_chunk
 
         arrays = {**_exact_problem(found, bias, units.s, first), "mask": mask, "first": first}
         settings = {"objective": objective, "kappa": kappa, "alpha": alpha, "beta": beta, "eta": eta}

@@ -7,15 +7,15 @@ import numpy as np
 
 def call_all() -> None:
     """Solve toy problems of one row."""
-    from implicit_models.sim.bisection import solve_on_path
-    from implicit_models.sim.budget_rows import kappa, keep
-    from implicit_models.sim.column_store import Columns
-    from implicit_models.sim.one_sided import one_sided
-    from implicit_models.sim.path import path_rows
-    from implicit_models.sim.perspective import solve_perspective_rows
-    from implicit_models.sim.perspective_fista import fista_rows
-    from implicit_models.sim.position_rows import solve_block
-    from implicit_models.sim.working_rows import solve_working
+    from implicit_models.sim.network.column_store import Columns
+    from implicit_models.sim.network.position_rows import solve_block
+    from implicit_models.sim.network.working_rows import solve_working
+    from implicit_models.sim.solvers.bisection import solve_on_path
+    from implicit_models.sim.solvers.budget import kappa, keep
+    from implicit_models.sim.solvers.path import path_rows
+    from implicit_models.sim.solvers.perspective import solve_perspective_rows
+    from implicit_models.sim.solvers.perspective_fista import fista_rows
+    from implicit_models.sim.solvers.refit import one_sided
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from implicit_models.sim.states import States
+from implicit_models.sim.network.states import States
 
 SAMPLES_A_PASS = 4096
 
@@ -81,7 +81,7 @@ def row_problem(states: States, *, bias: bool = True, samples_a_pass: int = SAMP
     every
         row uses. A value in Z or Y that is not finite makes its own row's C and zz not finite.
     """
-    from implicit_models.sim.gram import gram
+    from implicit_models.sim.solvers.gram import gram
 
     key = ("rows", bool(bias))
     if key in states._memo:

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import nn
 
-from implicit_models.sim.backends import RunReport
+from implicit_models.sim.network.scaling import Scale
+from implicit_models.sim.network.states import States
+from implicit_models.sim.parallel.report import RunReport
 from implicit_models.sim.problem import RowProblem
-from implicit_models.sim.scaling import Scale
-from implicit_models.sim.states import States
 from implicit_models.summaries import summary
 
 DONE = ("optimal", "fista")
@@ -162,7 +162,7 @@ class SIMResult:
             raise ValueError("these states come from matrices: pass the network whose parameters to compare with")
         if count == "parameters":
             return 1 - self.nnz / nonzero_parameters(network)
-        from implicit_models.sim.teacher import teacher_matrices
+        from implicit_models.sim.network.teacher import teacher_matrices
 
         t = teacher_matrices(self.states)
         return 1 - self.nnz / (sum(M.nnz for M in t[:4]) + int(np.count_nonzero(t.b)) + int(np.count_nonzero(t.d)))

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
-from implicit_models.sim.network_layers import INPUT, NetworkLayers
-from implicit_models.sim.sparsity_report import SparsityReport
+from implicit_models.sim.network.layers import INPUT, NetworkLayers
+from implicit_models.sim.report import SparsityReport
 from implicit_models.summaries import summary
 
 
@@ -148,9 +148,3 @@ def check_inputs(u: Any, layers: NetworkLayers, dtype: torch.dtype) -> None:
         )
     if tuple(u.shape[1:]) != layers.input_shape:
         raise ValueError(f"samples must have shape {layers.input_shape}, got {tuple(u.shape[1:])}")
-
-
-def channel_major(cells_of_columns: Int[np.ndarray, " c"], channels: int, positions: int) -> Int[np.ndarray, " c"]:
-    """Index in (C, P) order of an index in (P, C) order."""
-    position, channel = np.divmod(cells_of_columns, channels)
-    return channel * positions + position

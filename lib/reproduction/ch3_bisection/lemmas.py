@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from implicit_models.sim.descent import g, lambda_max, lasso
-from implicit_models.sim.rows import solve_rows
+from implicit_models.sim.solvers.coordinate_descent import g, lambda_max, lasso
+from implicit_models.sim.solvers.rows import solve_rows
 
 
 def random_row(seed: int, m: int = 40, d: int = 12) -> tuple[np.ndarray, np.ndarray]:

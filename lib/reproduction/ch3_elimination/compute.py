@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from implicit_models.sim.conic import elimination_dual
-from implicit_models.sim.elimination import Elimination, eliminate, retrain
-from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.scaling import scale_of
-from implicit_models.sim.states import States
+from implicit_models.sim.network.scaling import scale_of
+from implicit_models.sim.network.states import States
+from implicit_models.sim.solvers.conic import elimination_dual
+from implicit_models.sim.solvers.elimination import Elimination, eliminate, retrain
+from implicit_models.sim.solvers.rows import solve_rows
 from reproduction.ch3_bisection.compute import BallRows, ball_rows
 
 ORDERS = ("correlation", "magnitude", "random")

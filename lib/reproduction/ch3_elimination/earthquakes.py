@@ -22,12 +22,12 @@ from data_gen.core.streams import stream
 from data_gen.earthquakes import make_samples, mesh
 from implicit_models.model import ImplicitModel
 from implicit_models.seismology.encoding import Encoding
-from implicit_models.seismology.table import build_p_table
-from implicit_models.sim.elimination import eliminate
-from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.screening import Screening
-from implicit_models.sim.states import States, states
-from implicit_models.sim.teacher import teacher_matrices
+from implicit_models.seismology.table.travel_times import build_p_table
+from implicit_models.sim.network.states import States, states
+from implicit_models.sim.network.teacher import teacher_matrices
+from implicit_models.sim.solvers.elimination import eliminate
+from implicit_models.sim.solvers.rows import solve_rows
+from implicit_models.sim.solvers.screening import Screening
 from reproduction.book.claims import published_value
 from reproduction.book.results import Results, summary
 from reproduction.ch3_bisection.compute import BallRows

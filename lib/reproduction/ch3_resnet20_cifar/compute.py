@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from data_gen.core.streams import stream
-from implicit_models.sim.budget_rows import Budget, keep
-from implicit_models.sim.layer_scales import layer_scales
-from implicit_models.sim.network_layers import INPUT, NetworkLayers, read_layers
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.network.layer_scales import layer_scales
+from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
+from implicit_models.sim.solvers.budget import Budget, keep
 from implicit_models.sim.sparse_model import SparseModel
-from implicit_models.sim.sparsify import sparsify
 from reproduction.book.keys import content_key
 from reproduction.book.results import load, plain, save
 from reproduction.ch3_resnet20_cifar.kernel_rows import own_kernels

@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, linear
 
-from implicit_models.sim.budget_rows import refit_all
-from implicit_models.sim.network_layers import INPUT, NetworkLayers
-from implicit_models.sim.shared_problem import SharedProblem, shared_problem
+from implicit_models.sim.network.layers import INPUT, NetworkLayers
+from implicit_models.sim.network.shared_problem import SharedProblem, shared_problem
+from implicit_models.sim.solvers.budget import refit_all
 from implicit_models.sim.sparse_model import ridge_head
 
 BATCH = 100  # samples of a forward pass

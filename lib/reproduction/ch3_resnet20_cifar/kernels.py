@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from implicit_models.sim.budget_rows import INACCURATE, NOT_FINITE, kappa, solve_position
-from implicit_models.sim.layer_scales import layer_scales
-from implicit_models.sim.network_layers import INPUT
-from implicit_models.sim.perspective import solve_perspective_rows
-from implicit_models.sim.rows import solve_rows
-from implicit_models.sim.shared_problem import SharedProblem
+from implicit_models.sim.network.layer_scales import layer_scales
+from implicit_models.sim.network.layers import INPUT
+from implicit_models.sim.network.shared_problem import SharedProblem
+from implicit_models.sim.solvers.budget import INACCURATE, NOT_FINITE, kappa, solve_position
+from implicit_models.sim.solvers.perspective import solve_perspective_rows
+from implicit_models.sim.solvers.rows import solve_rows
 from reproduction.ch3_resnet20_cifar.compute import Task, accuracies, outputs, stored
 from reproduction.ch3_resnet20_cifar.kernel_rows import (
     KernelModel,

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from implicit_models.sim.algorithm_one import algorithm_1
-from implicit_models.sim.layer_scales import layer_scales
-from implicit_models.sim.network_layers import INPUT
+from implicit_models.sim.network.layer_scales import layer_scales
+from implicit_models.sim.network.layers import INPUT
+from reproduction.ch3_bisection.algorithm_one import algorithm_1
 from reproduction.ch3_bisection.compute import into_ball, work
 from reproduction.ch3_resnet20_cifar.compute import Task, accuracy, stored
 from reproduction.ch3_resnet20_cifar.kernel_rows import model_of

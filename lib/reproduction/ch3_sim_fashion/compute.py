@@ -19,8 +19,8 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.sim.fit import fit_sim
+from implicit_models.sim.network.states import States, states
 from implicit_models.sim.result import SIMResult
-from implicit_models.sim.states import States, states
 from reproduction.core.fgsm import EPSILONS, fgsm_accuracy
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe

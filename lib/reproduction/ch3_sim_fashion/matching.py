@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from implicit_models.sim.fit import fit_sim
-from implicit_models.sim.states import States, states
+from implicit_models.sim.network.states import States, states
 from reproduction.ch3_sim_fashion.compute import dense_model
 
 

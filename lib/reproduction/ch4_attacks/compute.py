@@ -23,8 +23,8 @@ from implicit_models.robustness.attacks.gradient import logits
 from implicit_models.robustness.attacks.methods import Attack, attack
 from implicit_models.robustness.attacks.sparse import perturb, scores
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding.lp import Programme, batch_units
 from implicit_models.robustness.input_sets import uncertainty
-from implicit_models.robustness.lp import Programme, batch_units
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.classifiers import fashion

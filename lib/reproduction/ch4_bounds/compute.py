@@ -16,8 +16,9 @@ from torch import nn
 from data_gen.core.streams import stream
 from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.attacks.methods import attack
-from implicit_models.robustness.bound_methods import Bounds, bounds
-from implicit_models.robustness.box import state_box
+from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding.box import state_box
+from implicit_models.robustness.bounding.result import Bounds
 from implicit_models.robustness.input_sets import uncertainty
 from implicit_models.robustness.problem import Problem, from_matrices, problem
 from implicit_models.robustness.specification import margins

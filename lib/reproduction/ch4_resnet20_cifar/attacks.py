@@ -21,7 +21,7 @@ from torch import nn
 from implicit_models.robustness.attacks.gradient import input_gradient
 from implicit_models.robustness.attacks.methods import attack
 from implicit_models.robustness.attacks.sparse import scores
-from implicit_models.sim.network_layers import read_layers
+from implicit_models.sim.network.layers import read_layers
 from reproduction.ch4_attacks.compute import CLIP, COLUMNS, PROTOCOLS, pixels
 from reproduction.ch4_resnet20_cifar.sensitivity import distance_to_centre
 from reproduction.ch4_resnet20_cifar.show import packed

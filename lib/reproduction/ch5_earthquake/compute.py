@@ -286,7 +286,7 @@ def geiger_scores(samples: Samples, noise_s: float, encoding: Encoding) -> dict[
         noise_s: standard deviation of the picks.
         encoding: scales of the labels, for the loss.
     """
-    from implicit_models.seismology.geiger import locate_events
+    from implicit_models.seismology.geiger.events import locate_events
 
     found = locate_events(
         samples.station_lat,

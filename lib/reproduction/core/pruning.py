@@ -167,7 +167,7 @@ def lasso_rows(
     well-posedness.
 
     Args:
-        G, C, zz: from `implicit_models.sim.gram`.
+        G, C, zz: from `implicit_models.sim.solvers.gram`.
         beta: scalar or one a row.
         columns: features that a may use, all by default; the layer below and the bias give a network of the same
             layers.
@@ -179,7 +179,7 @@ def lasso_rows(
     Raises:
         RuntimeError: a row has no certified solution; names the rows.
     """
-    from implicit_models.sim.rows import solve_rows
+    from implicit_models.sim.solvers.rows import solve_rows
 
     d = len(G)
     kept = np.arange(d) if columns is None else np.flatnonzero(columns)

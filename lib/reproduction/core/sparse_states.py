@@ -16,12 +16,12 @@ from jaxtyping import Float, Int
 
 from implicit_models.model import ImplicitModel
 from implicit_models.sim.fit import first_columns
-from implicit_models.sim.path import path_rows
+from implicit_models.sim.network.scaling import scale_of
+from implicit_models.sim.network.states import States
+from implicit_models.sim.network.teacher import teacher_matrices
 from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import DONE, original_units
-from implicit_models.sim.scaling import scale_of
-from implicit_models.sim.states import States
-from implicit_models.sim.teacher import teacher_matrices
+from implicit_models.sim.solvers.path import path_rows
 from reproduction.core.pruning import lasso_rows
 
 
@@ -60,7 +60,7 @@ def radius_sweep(
     Args:
         found: states of a network.
         kappas: radii, any order.
-        scale: see `implicit_models.sim.scaling.scale_of`; the papers print "uniform".
+        scale: see `implicit_models.sim.network.scaling.scale_of`; the papers print "uniform".
         feedback: "full", every state may explain every state; "strict_upper", only those of earlier layers.
         ball: "row", A' and B' (thesis); "state", A' only (SIM paper).
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
-from implicit_models.sim.states import States, states
+from implicit_models.sim.network.states import States, states
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
 from reproduction.core.sparse_states import SparseModel, accuracy_of, lasso_sweep, radius_sweep, refit_head

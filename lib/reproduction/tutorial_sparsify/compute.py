@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from implicit_models.sim.budget_rows import Budget, kappa, keep, lam
+from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.report import SparsityReport
+from implicit_models.sim.solvers.budget import Budget, kappa, keep, lam
 from implicit_models.sim.sparse_model import SparseModel
-from implicit_models.sim.sparsify import sparsify
-from implicit_models.sim.sparsity_report import SparsityReport
 from reproduction.core.plots import legend_below
 from reproduction.core.pruning import magnitude_prune, retrain
 from reproduction.core.recipe import Recipe

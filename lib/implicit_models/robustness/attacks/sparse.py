@@ -228,7 +228,7 @@ def lp_attack(
     Raises: ImportError without highspy; ValueError for another objective.
     Source: Tsai thesis (2024), section 4.4, Theorem 7.
     """
-    from implicit_models.robustness.lp import Programme, batch_units
+    from implicit_models.robustness.bounding.lp import Programme, batch_units
 
     if objective not in ("margin", "discrepancy"):
         raise ValueError(f"objective must be 'margin' or 'discrepancy', got {objective!r}")

@@ -19,8 +19,8 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-from implicit_models.seismology.picks.csv_rows import check_doubled, content, finite, records
-from implicit_models.seismology.picks.files import Pick
+from implicit_models.seismology.csv_rows import check_doubled, content, finite, records
+from implicit_models.seismology.picks.pick import Pick
 from implicit_models.seismology.stations import coordinate
 
 KNOWN = ("station", "p_time", "p_epoch_s", "event", "lat", "lon", "elev_m", "phase", "sigma_s", "baz", "sigma_baz")

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from implicit_models.seismology.picks.files import Pick
+from implicit_models.seismology.picks.pick import Pick
 
 
 def read_catalogue(path: Path) -> list[Pick]:

@@ -1,0 +1,15 @@
+from .core.dataset import Dataset as Dataset
+from .core.dataset import DatasetUnavailable as DatasetUnavailable
+from .earthquakes import earthquake as earthquake
+from .images.cifar import cifar10 as cifar10
+from .images.vision import digits as digits
+from .images.vision import fashion_mnist as fashion_mnist
+from .images.vision import mnist as mnist
+from .market.volatility import volatility as volatility
+from .synthetic.functions import addition as addition
+from .synthetic.functions import identity as identity
+from .synthetic.functions import subtraction as subtraction
+from .synthetic.rolling import rolling_argmax as rolling_argmax
+from .synthetic.rolling import rolling_average as rolling_average
+from .synthetic.spiky import spiky as spiky
+from .text.topics import newsgroups as newsgroups

@@ -1,0 +1,17 @@
+from .attacks.methods import Attack as Attack
+from .attacks.methods import attack as attack
+from .bound_methods import bounds as bounds
+from .bounding.result import Bounds as Bounds
+from .certification import Certification as Certification
+from .certification import certify as certify
+from .checking.checker import BoundsCertificate as BoundsCertificate
+from .checking.checker import CheckResult as CheckResult
+from .checking.checker import check as check
+from .input_sets import Uncertainty as Uncertainty
+from .input_sets import uncertainty as uncertainty
+from .interval_training import interval_training_loss as interval_training_loss
+from .losses import worst_case_loss as worst_case_loss
+from .problem import NotCertified as NotCertified
+from .problem import Problem as Problem
+from .sensitivity import sensitivity_matrix as sensitivity_matrix
+from .specification import margins as margins

@@ -1,0 +1,71 @@
+"""What a bound is: lower and upper values with a status for each sample, and the certificate that proves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from implicit_models.robustness.checking.checker import BoundsCertificate
+from implicit_models.robustness.input_sets import Uncertainty
+from implicit_models.robustness.problem import Problem
+from implicit_models.robustness.specification import Specification
+from implicit_models.summaries import summary
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Bounds of a batch: xl <= x <= xh, zl <= z <= zh (N, n), lb <= spec y <= ub (N, k) for every u of each set.
+
+    status (N,): "ok", "not_finite" (the sample is not) or "failed" (its bound could not be verified); bounds of the
+    last two are NaN.
+    cert: the `BoundsCertificate` that `check` verifies.
+    """
+
+    xl: Float[np.ndarray, "N n"]
+    xh: Float[np.ndarray, "N n"]
+    zl: Float[np.ndarray, "N n"]
+    zh: Float[np.ndarray, "N n"]
+    lb: Float[np.ndarray, "N k"]
+    ub: Float[np.ndarray, "N k"]
+    status: Shaped[np.ndarray, " N"]
+    cert: BoundsCertificate
+
+    def __repr__(self) -> str:
+        return summary(self, "xl", "xh", "zl", "zh", "lb", "ub", "status", method=self.cert.method)
+
+
+def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
+    """(N,) "not_finite" where the centre is not, "failed" where a bound is not, else "ok"."""
+    finite = np.isfinite(inputs.centre.sum(axis=1))
+    for i in np.flatnonzero(~finite):  # a sum may overflow where the sample is finite
+        finite[i] = np.isfinite(inputs.centre[i]).all()
+    proved = np.ones(len(finite), dtype=bool)
+    for array in arrays:
+        proved &= np.isfinite(array).all(axis=1)
+    return np.where(finite, np.where(proved, "ok", "failed"), "not_finite")
+
+
+def finished(
+    task: Problem,
+    inputs: Uncertainty,
+    functionals: Specification,
+    status: np.ndarray,
+    method: str,
+    fields: dict,
+    **evidence: Any,
+) -> Bounds:
+    """`Bounds` with its certificate; rows that are not "ok" become NaN."""
+    bad = status != "ok"
+    if bad.any():
+        fields = {name: np.where(bad[:, None], np.nan, value) for name, value in fields.items()}
+    cert = BoundsCertificate.of(
+        task, inputs, method=method, spec=_spec(functionals), status=status, **fields, **evidence
+    )
+    return Bounds(**fields, status=status, cert=cert)
+
+
+def _spec(functionals: Specification) -> np.ndarray:
+    return np.eye(functionals.problem.q) if functionals.matrix is None else functionals.matrix

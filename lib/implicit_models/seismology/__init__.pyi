@@ -1,0 +1,12 @@
+from .encoding import Encoding as Encoding
+from .geiger.events import locate_events as locate_events
+from .geodesy import destination as destination
+from .geodesy import distance_azimuths as distance_azimuths
+from .geodesy import geocentric_latitude as geocentric_latitude
+from .geodesy import geographic_latitude as geographic_latitude
+from .learned import LearnedLocator as LearnedLocator
+from .location import Location as Location
+from .picks.files import read_picks as read_picks
+from .stations import read_stations as read_stations
+from .table.travel_times import PTable as PTable
+from .table.travel_times import build_p_table as build_p_table

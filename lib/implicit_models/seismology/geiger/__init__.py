@@ -1,0 +1,1 @@
+"""Geiger's method for many events: starts, iteration, outliers, uncertainty."""

@@ -1,0 +1,100 @@
+"""Picks that belong to another phase or another earthquake: found by a robust fit of the times, and left out rather
+than averaged.
+
+The robust location minimises the truncated squares sum_i min(e_i^2, CUT^2) of the standardised residuals e_i. It is
+reached by reweighted Levenberg-Marquardt with Geman and McClure's weights (s^2 / (s^2 + e^2))^2, whose scale s shrinks
+from that of the
+residuals at the start to CUT, from the best points by absolute deviation of grids around several of the first picks:
+one of them may be wrong.
+
+Source: Black & Rangarajan (1996); graduated non-convexity, Yang et al. (2020).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from implicit_models.kernels import kernel
+from implicit_models.seismology.geiger.kernels import angle_between, descend, travel_time
+from implicit_models.seismology.geiger.starts import CHORDS, ROUGH, choose_starts, chord_times, grid_costs
+
+CUT = 3.5  # standard deviations of a residual beyond which a pick is an outlier
+CENTRES = 4  # first picks whose surroundings are searched
+STARTS_EACH = 4
+SHRINK = 0.6  # of the scale, from one round of reweighting to the next
+LEAST_PICKS = 6  # with fewer, any pick could be left out to fit the others exactly
+
+
+@kernel
+def standardised(u, z, place, time, weight, tables, t0, e):
+    """e (S,) = sqrt(weight) (time - T - t0); t0 NaN: the median is taken. Returns t0."""
+    n = time.size
+    for i in range(n):
+        e[i] = time[i] - travel_time(tables, z, angle_between(u, place[i]))[0]
+    if t0 != t0:
+        t0 = np.median(e[weight > 0])
+    for i in range(n):
+        e[i] = math.sqrt(weight[i]) * (e[i] - t0)
+    return t0
+
+
+@kernel
+def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest):
+    """(depth, truncated squares, t0) of the reweighted iteration from (u, z); u is overwritten."""
+    n = time.size
+    e, share, baz_share = np.empty(n), np.empty(n), baz_weight.copy()
+    t0 = standardised(u, z, place, time, weight, tables, math.nan, e)
+    scale = max(CUT, 3 * np.median(np.abs(e[weight > 0])))
+    last = 0
+    while last < 4:
+        if scale <= CUT:
+            scale = CUT
+            last += 1
+        for i in range(n):
+            factor = scale * scale / (scale * scale + e[i] * e[i])
+            share[i] = weight[i] * factor * factor
+            baz_share[i] = baz_weight[i] * factor * factor
+        z, _, t0, _ = descend(u, z, place, time, share, baz, baz_share, tables, lowest, highest, 6, ROUGH)
+        t0 = standardised(u, z, place, time, weight, tables, t0, e)
+        scale *= SHRINK
+    total = 0.0
+    for i in range(n):
+        total += min(e[i] * e[i], CUT * CUT)
+    return z, total, t0
+
+
+@kernel
+def robust_locate(place, time, weight, baz, baz_weight, tables, rings, points, depths, lowest, highest, e):
+    """Fill e (S,) with the standardised residuals of the best robust location; returns its truncated squares."""
+    order = np.argsort(time)
+    total = 0
+    for ring in range(rings.size):
+        total += points[ring]
+    position, cost = np.empty((total, 3)), np.empty((total, depths.size))
+    chosen = np.empty((STARTS_EACH, 2), np.int64)
+    u, best_u, best_z, best_t0, best = np.empty(3), np.empty(3), 0.0, 0.0, np.inf
+    rows = np.empty((depths.size, CHORDS))
+    for m in range(depths.size):
+        chord_times(tables, depths[m], rows[m])
+    centres = 0
+    for i in order:
+        if weight[i] <= 0:
+            continue
+        centre = place[i]
+        grid_costs(centre, math.nan, place, time, weight, baz, baz_weight, rows, rings, points, True, position, cost)
+        count = choose_starts(centre, position, cost, depths, 0.5, chosen)
+        for k in range(count):
+            u[:] = position[chosen[k, 0]]
+            z, found, t0 = robust_descend(
+                u, depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest
+            )
+            if found < best:
+                best, best_z, best_t0 = found, z, t0
+                best_u[:] = u
+        centres += 1
+        if centres == CENTRES:
+            break
+    standardised(best_u, best_z, place, time, weight, tables, best_t0, e)
+    return best

@@ -1,0 +1,258 @@
+"""Starts of the iteration: a polar grid around the earliest pick, the best of it by chi-square, and descents from each.
+
+The epicentre is nearest to the station that picked first, or about as near as that, so rings around it, close when near
+and wide when far, hold a start in the right basin without a grid over the globe.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from implicit_models.kernels import kernel
+from implicit_models.seismology.geiger.kernels import (
+    DEGREE,
+    angle_between,
+    baz_residual,
+    descend,
+    frame,
+    move,
+    travel_time,
+)
+from implicit_models.seismology.table.kernels import beyond_p
+
+# Degrees from the earliest station, and points on each ring.
+RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
+POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
+DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+SHADOW_PRICE = (
+    12.25  # in chi-square, of a pick that a location puts beyond the direct P: 3.5 standard deviations, an outlier's
+)
+ROUGH, FINE = 1e-2, 1e-9  # decrease of chi-square that ends a descent: of each start, of the best of them
+CHORDS = 2049  # points of a row of `chord_times`
+
+
+@kernel
+def chord_times(tables, depth, row):
+    """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the
+    table."""
+    for k in range(row.size):
+        half = min(k / (row.size - 1), 1.0)
+        row[k] = travel_time(tables, depth, 2 * math.asin(half))[0]
+
+
+@kernel
+def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, rings, points, robust, position, cost):
+    """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
+
+    rows (Z, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the
+    rings towards a measured direction, NaN for none.
+    """
+    n, n_depths, last = time.size, rows.shape[0], rows.shape[1] - 1
+    north, east, r = np.empty(3), np.empty(3), np.empty(n)
+    cell, part = np.empty(n, np.int64), np.empty(n)
+    frame(centre, north, east)
+    k, whole = 0, weight.sum()
+    for ring in range(rings.size):
+        out = rings[ring] * DEGREE
+        for point in range(points[ring]):
+            if centre_baz == centre_baz:
+                azimuth = centre_baz + 2 * math.pi * point / points[ring]
+            else:
+                azimuth = 2 * math.pi * (point + 0.5 * (ring % 2)) / points[ring]
+            u = position[k]
+            move(centre, north, east, out * math.cos(azimuth), out * math.sin(azimuth), u)
+            extra = 0.0
+            for i in range(n):
+                s = place[i]
+                chord = 0.5 * last * math.sqrt(square_chord(u, s))
+                cell[i] = min(int(chord), last - 1)
+                part[i] = chord - cell[i]
+                if baz_weight[i] > 0:
+                    e = baz_residual(u, s, baz[i])[0]
+                    extra += math.sqrt(baz_weight[i]) * abs(e) if robust else baz_weight[i] * e * e
+            for m in range(n_depths):
+                row = rows[m]
+                if robust:
+                    used = 0
+                    for i in range(n):
+                        if weight[i] > 0:
+                            r[used] = time[i] - row[cell[i]] - part[i] * (row[cell[i] + 1] - row[cell[i]])
+                            used += 1
+                    middle, used, total = np.median(r[:used]), 0, 0.0
+                    for i in range(n):
+                        if weight[i] > 0:
+                            total += math.sqrt(weight[i]) * abs(r[used] - middle)
+                            used += 1
+                else:
+                    s1, s2 = 0.0, 0.0
+                    for i in range(n):
+                        e = time[i] - row[cell[i]] - part[i] * (row[cell[i] + 1] - row[cell[i]])
+                        s1 += weight[i] * e
+                        s2 += weight[i] * e * e
+                    total = s2 - s1 * s1 / whole
+                cost[k, m] = total + extra
+            k += 1
+
+
+@kernel
+def square_chord(u, s):
+    return (u[0] - s[0]) ** 2 + (u[1] - s[1]) ** 2 + (u[2] - s[2]) ** 2
+
+
+@kernel
+def choose_starts(centre, position, cost, depths, spacing, chosen):
+    """Fill chosen (K, 2) with the best grid points, each away from the others; returns their number. cost is
+    overwritten."""
+    count = 0
+    while count < chosen.shape[0]:
+        best = np.argmin(cost)
+        k, m = best // depths.size, best % depths.size
+        if not cost[k, m] < np.inf:
+            break
+        chosen[count, 0], chosen[count, 1] = k, m
+        count += 1
+        scale = (0.3 * DEGREE + math.sqrt(square_chord(centre, position[k]))) ** 2
+        for j in range(position.shape[0]):
+            across = square_chord(position[k], position[j]) / scale
+            if across < spacing**2:
+                for l in range(depths.size):
+                    if across + ((depths[l] - depths[m]) / 150.0) ** 2 < spacing**2:
+                        cost[j, l] = np.inf
+        cost[k, m] = np.inf
+    return count
+
+
+@kernel
+def locate_one(
+    place,
+    time,
+    weight,
+    baz,
+    baz_weight,
+    tables,
+    rows,
+    rings,
+    points,
+    depths,
+    starts,
+    lowest,
+    highest,
+    steps,
+    out,
+    other,
+):
+    """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
+
+    other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
+    A place that has picks beyond the direct P is preferred only if it fits as much better as leaving these out would
+    cost.
+    """
+    first = -1
+    for i in range(time.size):
+        if weight[i] > 0 and (first < 0 or time[i] < time[first]):
+            first = i
+    total = 0
+    for ring in range(rings.size):
+        total += points[ring]
+    position, cost = np.empty((total, 3)), np.empty((total, depths.size))
+    chosen = np.empty((starts, 2), np.int64)
+    direction = baz[first] if baz_weight[first] > 0 else math.nan
+    centre = place[first]
+    grid_costs(centre, direction, place, time, weight, baz, baz_weight, rows, rings, points, False, position, cost)
+    count = choose_starts(centre, position, cost, depths, 0.5, chosen)
+    found, price = np.empty((count, 6)), np.empty(count)
+    best, iterations = 0, 0
+    for k in range(count):
+        found[k, :3] = position[chosen[k, 0]]
+        z, chi2, t0, done = descend(
+            found[k, :3],
+            depths[chosen[k, 1]],
+            place,
+            time,
+            weight,
+            baz,
+            baz_weight,
+            tables,
+            lowest,
+            highest,
+            steps,
+            ROUGH,
+        )
+        found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
+        price[k] = chi2
+        for i in range(time.size):
+            if weight[i] > 0 and beyond_p(tables, z, angle_between(found[k, :3], place[i]) / DEGREE):
+                price[k] += SHADOW_PRICE
+        iterations += done
+        if price[k] < price[best]:
+            best = k
+    lowest_price = price[best]
+    z, chi2, t0, done = descend(
+        found[best, :3], found[best, 3], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, FINE
+    )
+    gained = found[best, 5] - chi2
+    found[best, 3], found[best, 4], found[best, 5] = z, t0, chi2
+    out[:6], out[6] = found[best], iterations + done
+    other[5] = np.inf
+    for k in range(count):
+        away = 6371.0 * angle_between(found[k, :3], found[best, :3])
+        more = price[k] - lowest_price + gained
+        if away > 50.0 and chi2 + more < other[5]:
+            other[:5], other[5] = found[k, :5], chi2 + more
+
+
+@kernel
+def locate_many(
+    begin,
+    place,
+    time,
+    weight,
+    baz,
+    baz_weight,
+    tables,
+    rings,
+    points,
+    depths,
+    starts,
+    lowest,
+    highest,
+    steps,
+    out,
+    other,
+):
+    """`locate_one` of every event e, picks begin[e]:begin[e+1]; lowest and highest (N,) are its bounds of depth.
+
+    An event whose bounds coincide has its depth fixed, and starts there.
+    """
+    rows, own_row = np.empty((depths.size, CHORDS)), np.empty((1, CHORDS))
+    for m in range(depths.size):
+        chord_times(tables, depths[m], rows[m])
+    own_depth = math.nan
+    for e in range(begin.size - 1):
+        a, b = begin[e], begin[e + 1]
+        at, times = depths, rows
+        if lowest[e] == highest[e]:
+            at, times = lowest[e : e + 1], own_row
+            if lowest[e] != own_depth:
+                own_depth = lowest[e]
+                chord_times(tables, own_depth, own_row[0])
+        locate_one(
+            place[a:b],
+            time[a:b],
+            weight[a:b],
+            baz[a:b],
+            baz_weight[a:b],
+            tables,
+            times,
+            rings,
+            points,
+            at,
+            starts,
+            lowest[e],
+            highest[e],
+            steps,
+            out[e],
+            other[e],
+        )

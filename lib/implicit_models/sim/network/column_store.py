@@ -1,0 +1,125 @@
+"""Columns of a network's states for rows that may use every block before them, prepared once where they are used: in
+memory, or on a graphics card.
+
+The columns of block l are those of the block before it, and that block's own states: the first d_l of the store. Each
+is centred, brought to its unit, and rounded (see `low_precision`) when its block is known. Of variance 1 for scale
+"std"; x_j ref / s_j for the others, with one ref for all columns, that of `position_problem` rounded to a power of two,
+so that the next block's rescales the columns before it without rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from implicit_models.sim.network.columns import centre_, channel_major, divide_, log2_reference, runs, state_rows
+from implicit_models.sim.network.low_precision import fast_dtype, rounded_columns
+from implicit_models.sim.parallel.chunk_store import content_key
+
+
+class Columns(NamedTuple):
+    """X (d, m) centred and in units; at unit length in low precision, with the norms of what rounding took and the
+    lengths. key: of the content, where known."""
+
+    X: Float[Tensor, "d m"]
+    values: Tensor
+    lost: Float[Tensor, " d"]
+    norm: Float[Tensor, " d"]
+    key: str | None = None
+
+    @classmethod
+    def of(cls, X: Float[np.ndarray, "d m"], device: str = "cpu") -> Columns:
+        """Columns that are centred and in units already."""
+        out = cls.over(torch.from_numpy(X).to(device))
+        out.round_()
+        return out
+
+    @classmethod
+    def over(cls, X: Float[Tensor, "d m"]) -> Columns:
+        """Room for the rest of columns X."""
+        one = torch.empty(2, len(X), dtype=torch.float64, device=X.device)
+        return cls(X, torch.empty(X.shape, dtype=fast_dtype(X.numel(), X.device.type), device=X.device), one[0], one[1])
+
+    def round_(self) -> None:
+        """Fills in what X says."""
+        for part in runs(self.X):
+            self.values[part], self.lost[part], self.norm[part] = rounded_columns(self.X[part], self.values.dtype)
+
+    def part(self, which: slice) -> Columns:
+        return Columns(*(x[which] for x in self[:-1]), self.key)
+
+    @property
+    def on_host(self) -> bool:
+        return self.X.device.type == "cpu"
+
+    def content(self) -> str:
+        return self.key or content_key({"X": self.X.cpu().numpy()}, ())
+
+
+class ColumnStore:
+    """Columns of m samples, block after block, as they become known.
+
+    Args:
+        width: columns in the end. min_active: as in `sparsify`. device: where they lie. keyed: whether their content
+            has a key, for runs that go on.
+    """
+
+    def __init__(self, width: int, m: int, *, min_active: float, device: str = "cpu", keyed: bool = False):
+        self._all = Columns.over(torch.empty(width, m, dtype=torch.float64, device=device))._replace(
+            key=content_key({}, min_active) if keyed else None
+        )
+        self.mean, self.deviation, self.scale = np.empty(width), np.empty(width), np.ones(width)
+        self.live, self.place = np.empty(width, bool), np.empty(width, np.int64)
+        self.d, self.m, self.min_active, self.device, self.reference = 0, m, min_active, device, 1.0
+        self.scaled = False
+
+    def append(self, states: Float[Tensor, "n C *S"], scale: Float[np.ndarray, " size"] | None) -> None:
+        """States of the next block, of which the first m samples count, and their units s, channel-major; None for
+        their deviations."""
+        channels, positions = states.shape[1], math.prod(states.shape[2:])
+        order = channel_major(np.arange(channels * positions), channels, positions)
+        here = slice(self.d, self.d + len(order))
+        own = self._all.part(here)
+        own.X.copy_(state_rows(states[: self.m].to(self.device), channels, positions))
+        mean, deviation, live = centre_(own.X, self.min_active)
+        if scale is not None:
+            self.scaled = True
+            self.scale[here] = scale[order]
+        divide_(
+            own.X,
+            deviation if scale is None else torch.from_numpy(self.scale[here] / self.reference).to(self.device),
+            live,
+        )
+        own.round_()
+        self.place[here] = self.d + order
+        self.mean[here], self.deviation[here], self.live[here] = (
+            found.cpu().numpy() for found in (mean, deviation, live)
+        )
+        if self._all.key is not None:
+            content = {"states": states[: self.m].cpu().numpy()} | ({} if scale is None else {"scale": scale})
+            self._all = self._all._replace(key=content_key(content, self._all.key))
+        self.d = here.stop
+
+    def columns(self) -> tuple[Columns, Float[np.ndarray, " d"], float]:
+        """All columns so far, what each was divided by, and q: they are q times those of the reference that makes the
+        median live column of variance 1."""
+        live, scale, deviation = self.live[: self.d], self.scale[: self.d], self.deviation[: self.d]
+        if not self.scaled:
+            return self._all.part(slice(self.d)), np.where(live, deviation, 1.0), 1.0
+        exact = log2_reference(scale, deviation, live)
+        reference = 2.0 ** round(exact)
+        if reference != self.reference:
+            for x in (self._all.X, self._all.norm):
+                x[: self.d] *= reference / self.reference
+            self.reference = reference
+        return self._all.part(slice(self.d)), scale / self.reference, reference / 2.0**exact
+
+    @property
+    def used(self) -> tuple[Float[np.ndarray, " d"], Int[np.ndarray, " d"]]:
+        """Means of the columns so far, and the columns of A that they are."""
+        return self.mean[: self.d], self.place[: self.d]

@@ -1,0 +1,176 @@
+"""Duality gap of any candidate for the row problems, from the data alone.
+
+For residual rho = z - M a and correlations r = M'rho - ridge a, the scaled pair (s rho, s a) is dual feasible wherever
+s |r_j| <= beta on the columns outside the ball. With S the ball, its value is
+
+    D(s) = s z'rho - s^2/2 (||rho||^2 + ridge ||a||^2) - kappa max(0, s max_S |r| - beta),
+
+and the gap is the objective less max(0, D(s)) (s = 0 is feasible). s = min(1, beta / max_off |r|), or 1 where no column
+lies outside the ball. With beta = 0 and columns outside, rho is first made orthogonal to them. Dual values without the
+ball bound the problem with it too; they serve where no correlation is left, as kappa times rounding says nothing at a
+large kappa.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from implicit_models.sim.solvers.unpenalised import FreeBlock, factor
+
+NOTHING = 1e-9  # correlations with unit columns below this share of ||z|| are no reason for a ball to be tight
+
+
+def objective(
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    A: Float[np.ndarray, "r d"],
+    *,
+    beta: float | Float[np.ndarray, " r"] = 0.0,
+    ridge: float = 0.0,
+) -> Float[np.ndarray, " r"]:
+    """1/2||M a - z||^2 + beta||a||_1 + ridge/2 ||a||^2 of each row."""
+    rho = np.maximum(zz - 2.0 * np.einsum("ij,ij->i", A, C) + np.einsum("ij,ij->i", A @ G, A), 0.0)
+    return 0.5 * rho + beta * np.abs(A).sum(axis=1) + 0.5 * ridge * np.einsum("ij,ij->i", A, A)
+
+
+def certify(
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    A: Float[np.ndarray, "r d"],
+    *,
+    kappa: float | Float[np.ndarray, " r"],
+    ball_mask: Bool[np.ndarray, " d"] | None = None,
+    beta: float | Float[np.ndarray, " r"] = 0.0,
+    ridge: float = 0.0,
+) -> Float[np.ndarray, " r"]:
+    """Duality gap of each row of A: an upper bound on its objective's distance from the optimum.
+
+    The bound holds for a feasible A; a row whose norm over the ball exceeds kappa by more than a share of 1e-9 has gap
+    inf.
+
+    Args:
+        G, C, zz: from `gram`.
+        A: (r, d) candidates.
+        kappa: radius of the ball, a number or one a row; inf for no ball.
+        ball_mask: (d,) the columns whose l1 norm the ball bounds; None for all.
+        beta: l1 penalty, a number or one a row.
+        ridge: gamma of the term gamma/2 ||a||^2.
+
+    Returns:
+        gap (r,); rounding may leave it below zero by about 1e-16 ||z||^2. NaN where the row's data or candidate are.
+
+    Raises:
+        ValueError: kappa, beta or ridge negative or NaN (with its row), a mask that is not d booleans.
+
+    Source: solves the dual of Tsai thesis (2024), P(kappa); with a ridge, of Ganesh MS report (2023), equation (4).
+    """
+    ball = as_mask(ball_mask, len(G))
+    kappa, beta = row_values(kappa, "kappa", len(C), np.inf), row_values(beta, "beta", len(C), np.finfo(float).max)
+    if not 0.0 <= float(ridge) < np.inf:
+        raise ValueError(f"ridge must be at least 0 and finite; got {ridge}")
+    return gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge)[0]
+
+
+def gap_and_objective(
+    G, C, zz, A, kappa, ball, beta, ridge, block: FreeBlock | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`certify` on checked arguments, and the objective; block is the factor of the columns outside the ball, if
+    known."""
+    d = len(G)
+    GA = A @ G
+    r = C - GA - ridge * A
+    fit, square, size = (np.einsum("ij,ij->i", A, X) for X in (C, GA, A))
+    rho, cross = np.maximum(zz - 2.0 * fit + square, 0.0), zz - fit
+    norm = np.abs(A[:, ball]).sum(axis=1)
+    primal = 0.5 * rho + beta * np.abs(A).sum(axis=1) + 0.5 * ridge * size
+    none = ~np.isfinite(kappa)  # rows without a ball
+    dual = _scaled(r, rho, cross, size, kappa, ball, beta, ridge, none)
+    everything = np.ones(d, bool)
+    for rows, off in (((beta == 0.0) & none, everything), ((beta == 0.0) & ~none, ~ball)):
+        if rows.any() and off.any():
+            known = block if block is not None and len(block.scale) == off.sum() else None
+            dual[rows] = np.fmax(dual[rows], _projected(G, r, rho, cross, size, A, zz, kappa, off, ridge, rows, known))
+    # A ball that the row does not reach, at a kappa so large that the rounding of its correlations spoils the bound.
+    length = np.sqrt(np.maximum(np.diag(G), 0.0) + ridge)
+    with np.errstate(invalid="ignore"):
+        slack = ~none & (norm < kappa) & (primal - dual > 1e-10 * zz)
+        if slack.any():
+            over = np.abs(r[slack]) - beta[slack, None] <= NOTHING * np.sqrt(zz[slack])[:, None] * length
+            slack[slack] = over.all(axis=1)
+    if slack.any():
+        whole = np.full(len(C), np.inf)
+        bound = _scaled(r, rho, cross, size, whole, ball, beta, ridge, slack)
+        rows = slack & (beta == 0.0)
+        if rows.any():
+            bound[rows] = np.fmax(
+                bound[rows], _projected(G, r, rho, cross, size, A, zz, whole, everything, ridge, rows, None)
+            )
+        dual[slack] = np.fmax(dual, bound)[slack]
+    gap = primal - dual
+    gap[norm > kappa * (1.0 + 1e-9)] = np.inf
+    return gap, primal
+
+
+def _scaled(r, rho, cross, size, kappa, ball, beta, ridge, none) -> np.ndarray:
+    """Dual value of the residual, scaled to be feasible; `none` are the rows whose ball does not count."""
+    inside = np.where(none, 0.0, np.abs(r[:, ball]).max(axis=1, initial=0.0))
+    outside = np.where(none, np.abs(r).max(axis=1, initial=0.0), np.abs(r[:, ~ball]).max(axis=1, initial=0.0))
+    s = np.where(outside > 0.0, np.minimum(1.0, beta / np.where(outside > 0.0, outside, 1.0)), 1.0)
+    excess = np.maximum(s * inside - beta, 0.0)
+    with np.errstate(invalid="ignore"):
+        cost = np.where(excess > 0.0, kappa, 0.0) * excess
+        dual = s * cross - 0.5 * s * s * (rho + ridge * size) - cost
+        return np.fmax(dual, 0.0) + 0.0 * cross  # a NaN row stays NaN
+
+
+def _projected(G, r, rho, cross, size, A, zz, kappa, off, ridge, rows, block) -> np.ndarray:
+    """Dual value after the residual is made orthogonal to the unpenalised columns outside the ball.
+
+    The dual pair is (rho, sqrt(ridge) a) stacked, a residual v of the ridge-augmented data; its part in the span of the
+    augmented free columns F is F K^-1 t, K = F'F = G_off,off + ridge I, t = r_off. No direction of F above rounding is
+    left out, dependent as it may look, and what correlation is left in the end is charged with the value that its
+    removal would cost (`FreeBlock.charge`): v is infeasible by it.
+    """
+    block = factor(G[np.ix_(off, off)], ridge) if block is None else block
+    every = block.every
+    left = first = r[rows][:, off]
+    y = np.zeros_like(left)
+    for _ in range(2):  # the second removes the rounding of the first
+        y = y + (left @ every) @ every.T  # the least-squares coefficients on the free columns
+        r_new = r[rows] - y @ G[off]
+        r_new[:, off] -= ridge * y
+        left = r_new[:, off]
+    # ||v - F y||^2 = ||v||^2 - y'F'v - y'F'(v - F y), and z'(rho - M y) with z'M y = c_off'y.
+    square = rho[rows] + ridge * size[rows] - np.einsum("ij,ij->i", y, first + left)
+    c_off = first + (A[rows] @ G[:, off]) + ridge * A[rows][:, off]
+    length = np.sqrt(np.maximum(np.diag(G), 0.0) + ridge)
+    reach = np.sqrt(np.maximum(zz[rows], 0.0)) + np.abs(A[rows]) @ length + np.abs(y) @ length[off]
+    value = (
+        cross[rows] - np.einsum("ij,ij->i", y, c_off) - 0.5 * square - block.charge(left, first, c_off - left, reach)
+    )
+    if off.all():
+        return value
+    return value - kappa[rows] * np.abs(r_new[:, ~off]).max(axis=1, initial=0.0)
+
+
+def as_mask(ball_mask, d: int) -> np.ndarray:
+    """(d,) booleans; all True for None. Raises: ValueError for anything else, indices among them."""
+    ball = np.ones(d, bool) if ball_mask is None else np.ascontiguousarray(np.asarray(ball_mask))
+    if ball.shape != (d,) or ball.dtype != bool:
+        raise ValueError(f"ball_mask must be {d} booleans; got shape {ball.shape}, dtype {ball.dtype}")
+    return ball
+
+
+def row_values(value, name: str, r: int, largest: float) -> np.ndarray:
+    """(r,) floats of a number or one a row. Raises: ValueError naming the row of a value outside [0, largest]."""
+    values = np.asarray(value, dtype=np.float64)
+    if values.ndim and values.shape != (r,):
+        raise ValueError(f"{name} must be a number or one a row, shape ({r},); got shape {values.shape}")
+    values = np.broadcast_to(values, (r,)).copy()
+    bad = np.flatnonzero(~((values >= 0.0) & (values <= largest)))
+    if len(bad):
+        raise ValueError(f"{name} must be at least 0; got {values[bad[0]]} for row {bad[0]}")
+    return values

@@ -10,16 +10,21 @@ With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
                one step, whose derivative in A is 0), so that steps go on after convergence: as many as it took, or as
                the adjoint iteration needs to reach tol, whichever is more
 
-and then dL/dA = v x', dL/db = v (summed over the samples for A).
+and then dL/dA = v x', dL/db = v (summed over the samples for A). In forward mode the tangent is exact whatever
+`backward` says (tangent.py). Transforms of torch.func see one function with its own rule for vmap: samples that are
+mapped over join the batch, and each A of several is solved by itself.
 
 Source: Tsai (2024), section 5.2; JFB: Fung et al. (2022); phantom gradient: Geng et al. (2021), unrolled form.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.adjoint import solve_adjoint
@@ -37,68 +42,187 @@ from implicit_models.equilibrium.solve import (
     result_of,
     solve_state,
 )
-from implicit_models.equilibrium.triangular import TriangularPlan
+from implicit_models.equilibrium.tangent import state_tangent
+from implicit_models.equilibrium.triangular import TriangularPlan, triangular_plan
 from implicit_models.matrices import check_finite, product, transposed_product
 
+ONCE = (
+    "the implicit gradient is differentiable once; use backward='unroll' for second derivatives, or differentiate in"
+    " forward mode first: torch.func.jacrev(torch.func.jacfwd(f))"
+)
 PHANTOM_STEPS = 5
 PHANTOM_DAMPING = 0.5
+
+
+def transformed() -> bool:
+    """Whether a transform of torch.func or forward-mode differentiation is going on: tensors may then have no values to
+    read."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _batched(t: Tensor | None) -> bool:
+    """Whether a transform of torch.func maps over a dimension of the tensor."""
+    inside = torch._C._functorch
+    while t is not None and inside.is_functorch_wrapped_tensor(t):
+        if inside.is_batchedtensor(t):
+            return True
+        t = inside.get_unwrapped(t)
+    return False
+
+
+def _folded(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    """(V, N, n) as (V N, n): samples that `vmap` maps over are samples like others. dim: of V, None to repeat."""
+    if t is None:
+        return None
+    t = t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+    return t.reshape(size * t.shape[1], t.shape[2])
+
+
+def _picked(t: Any, dim: int | None, v: int) -> Any:
+    return t if dim is None else t.select(dim, v)
 
 
 class _Call:
     """What one call carries beside its tensors, and the solution it leaves: one argument costs less than five."""
 
-    __slots__ = ("act", "plan", "settings", "solution", "x0")
+    __slots__ = ("act", "plan", "settings", "solution")
     solution: Solution
 
-    def __init__(self, x0: Tensor | None, act: Activation, settings: SolverSettings, plan: TriangularPlan | None):
-        self.x0, self.act, self.settings, self.plan = x0, act, settings, plan
+    def __init__(self, act: Activation, settings: SolverSettings, plan: TriangularPlan | None):
+        self.act, self.settings, self.plan = act, settings, plan
+
+    def join(self, parts: list[_Call]) -> None:
+        """Leave the solutions of several A as one."""
+        found = [part.solution for part in parts]
+        methods = {f.method for f in found}
+        method = found[0].method if len(methods) == 1 else "gauss_seidel"
+        if len(methods) > 1 and methods & set(NOT_AN_IMAGE):
+            method = "damped_picard"  # slopes from the pre-activation are right for all
+        elif len(methods) > 1 and not methods <= {"gauss_seidel", "newton", "triangular"}:
+            method = "picard"
+        joined = [torch.cat([f[k] for f in found]) for k in range(4)]
+        self.solution = Solution(*joined, method, any(f.failed for f in found))
 
 
 class _Equilibrium(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, A, b, call):
-        act, settings, plan = call.act, call.settings, call.plan
-        solution = solve_state(A, b, act, settings, call.x0, plan)
-        report_if_failed("equilibrium", A, act, solution, settings)
-        call.solution = solution
-        ctx.failed = solution.failed
-        ctx.act, ctx.settings, ctx.plan, ctx.method = act, settings, plan or solution.plan, solution.method
+    def forward(A, b, x0, call):
+        act, settings = call.act, call.settings
+        if call.plan is None:
+            call.plan = automatic_plan(A, act, settings)
+        call.solution = solve_state(A, b, act, settings, x0, call.plan)
+        report_if_failed("equilibrium", A, act, call.solution, settings)
+        return call.solution.x
+
+    @staticmethod
+    def setup_context(ctx, inputs, x):
+        A, b, _, call = inputs
+        act, solution = call.act, call.solution
+        # not the call itself: it holds x, which holds this context
+        ctx.adjoint = _Adjoint(act, call.settings, solution.method, call.plan or solution.plan, solution.failed)
         image = act.componentwise and solution.method not in NOT_AN_IMAGE and solution.method != "triangular"
-        ctx.save_for_backward(A, solution.x, None if image else b)
-        return solution.x
+        saved = A, x, None if image else b
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
 
     @staticmethod
     def backward(ctx, g):
         A, x, b = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: values now, an error if anyone differentiates them
-            with torch.no_grad():
-                grad_A, v = _Equilibrium._cotangents(ctx, A, x, b, g)
-            if grad_A is not None:
-                grad_A = _FirstDerivative.apply(grad_A, A, x, g)
-            v = _FirstDerivative.apply(v, A, x, g)
-        else:
-            grad_A, v = _Equilibrium._cotangents(ctx, A, x, b, g)
-        return grad_A, v if ctx.needs_input_grad[1] else None, None
-
-    @staticmethod
-    def _cotangents(ctx, A, x, b, g):
-        act, s = ctx.act, ctx.settings
-        if s.backward == "implicit":
-            solution = solve_adjoint(A, b, x, act, g, s, ctx.method, ctx.plan)
-            v = solution.x
-            if solution.failed:
-                solution = _settle(solution, g)
-                report_if_failed("adjoint equilibrium (gradient)", A, act, solution, s)
-        else:
-            v = _truncated(A, b, x, act, g, s.backward)
-            if ctx.failed:
-                v = v.masked_fill((g == 0).all(1, keepdim=True), 0)
+        if torch._C._functorch.is_legacy_batchedtensor(g):
+            raise RuntimeError(
+                "the implicit gradient takes one cotangent a call: is_grads_batched and vectorize=True are served by"
+                " torch.func.jacrev, or torch.func.vmap over torch.func.vjp"
+            )
+        # with create_graph=True, as within torch.func: values now, an error if anyone differentiates them
+        solve = _AdjointSolve.apply if torch.is_grad_enabled() or transformed() else _AdjointSolve.forward
+        v = solve(A, x, b, g, ctx.adjoint)
         grad_A = None
         if ctx.needs_input_grad[0]:
-            if ctx.failed:  # a sample without cotangent adds nothing, whatever its state is: 0 times NaN must not enter
+            if (
+                ctx.adjoint.failed
+            ):  # a sample without cotangent adds nothing, whatever its state is: 0 NaN must not enter
                 x = x.masked_fill((g == 0).all(1, keepdim=True), 0)
             grad_A = v.t() @ x
-        return grad_A, v
+        return grad_A, v if ctx.needs_input_grad[1] else None, None, None
+
+    @staticmethod
+    def jvp(ctx, dA, db, *_):
+        A, x, b = ctx.saved_tensors
+        stack = torch._C._functorch.get_interpreter_stack() or []
+        if sum(level.key() == torch._C._functorch.TransformType.Jvp for level in stack) > 1:
+            raise RuntimeError(  # torch would drop the outer tangent in silence
+                "an equilibrium has no forward over forward mode: use torch.func.jacrev(torch.func.jacfwd(f)) for"
+                " second derivatives"
+            )
+        change = torch.zeros_like(x) if db is None else db
+        return state_tangent(A, x, b, ctx.adjoint.act, change if dA is None else product(x, dA, change))
+
+    @staticmethod
+    def vmap(info, in_dims, A, b, x0, call):
+        size, (of_A, of_b, of_x0, _) = info.batch_size, in_dims
+        if of_A is None:
+            x = _Equilibrium.apply(A, _folded(b, of_b, size), _folded(x0, of_x0, size), call)
+            return x.reshape(size, x.shape[0] // size, x.shape[1]), 0
+        calls = [_Call(call.act, call.settings, call.plan) for _ in range(size)]
+        parts = [
+            _Equilibrium.apply(_picked(A, of_A, v), _picked(b, of_b, v), _picked(x0, of_x0, v), part)
+            for v, part in enumerate(calls)
+        ]
+        call.join(calls)
+        return torch.stack(parts), 0
+
+
+class _Adjoint(NamedTuple):
+    """How the adjoint of a solution is found."""
+
+    act: Activation
+    settings: SolverSettings
+    method: str
+    plan: TriangularPlan | None
+    failed: bool
+
+
+class _AdjointSolve(torch.autograd.Function):
+    """v = J' (A' v + g), or what `backward` puts in its place."""
+
+    @staticmethod
+    def forward(A, x, b, g, how):
+        act, s = how.act, how.settings
+        if s.backward != "implicit":
+            v = _truncated(A, b, x, act, g, s.backward)
+            return v.masked_fill((g == 0).all(1, keepdim=True), 0) if how.failed else v
+        plan = triangular_plan(A, act) if how.method == "triangular" and how.plan is None else how.plan
+        solution = solve_adjoint(A, b, x, act, g, s, how.method, plan)
+        if solution.failed:
+            solution = _settle(solution, g)
+            report_if_failed("adjoint equilibrium (gradient)", A, act, solution, s)
+        return solution.x
+
+    @staticmethod
+    def setup_context(ctx, inputs, v):
+        pass
+
+    @staticmethod
+    def backward(ctx, _):
+        raise RuntimeError(ONCE)
+
+    @staticmethod
+    def jvp(ctx, *_):
+        raise RuntimeError(ONCE)
+
+    @staticmethod
+    def vmap(info, in_dims, A, x, b, g, how):
+        size, (of_A, *dims, _) = info.batch_size, in_dims
+        if of_A is None:
+            v = _AdjointSolve.apply(A, *(_folded(t, dim, size) for t, dim in zip((x, b, g), dims, strict=True)), how)
+            return v.reshape(size, v.shape[0] // size, v.shape[1]), 0
+        parts = [
+            _AdjointSolve.apply(
+                _picked(A, of_A, v), *(_picked(t, dim, v) for t, dim in zip((x, b, g), dims, strict=True)), how
+            )
+            for v in range(size)
+        ]
+        return torch.stack(parts), 0
 
 
 class _FirstDerivative(torch.autograd.Function):
@@ -110,7 +234,7 @@ class _FirstDerivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, _):
-        raise RuntimeError("the implicit gradient is differentiable once; use backward='unroll' for second derivatives")
+        raise RuntimeError(ONCE)
 
 
 def _settle(solution: Solution, g: Tensor) -> Solution:
@@ -211,11 +335,16 @@ def differentiable_solve(
 ) -> Solution:
     """Checked input in, solution with x attached to the graph out: the hot path of the layers."""
     if s.backward == "unroll":
+        if _batched(A) or _batched(b):
+            raise RuntimeError(
+                "backward='unroll' takes as many steps as the values need, which torch.func.vmap cannot know: use"
+                " backward='implicit' under vmap, jacrev and jacfwd"
+            )
         solution = _unrolled(A, b, act, s, x0)
         report_if_failed("equilibrium", A, act, solution, s)
         return solution
-    call = _Call(None if x0 is None else x0.detach(), act, s, plan)
-    x = _Equilibrium.apply(A, b, call)
+    call = _Call(act, s, plan)
+    x = _Equilibrium.apply(A, b, None if x0 is None else x0.detach(), call)
     return call.solution._replace(x=x)
 
 
@@ -257,7 +386,7 @@ def equilibrium(
     s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
     check_problem(A, b, x0)
     act = resolve_activation(activation, A.shape[0])
-    return differentiable_solve(A, b, act, s, x0, automatic_plan(A, act, s)).x
+    return differentiable_solve(A, b, act, s, x0).x
 
 
 def equilibrium_result(
@@ -277,5 +406,5 @@ def equilibrium_result(
     s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
     check_problem(A, b, x0)
     act = resolve_activation(activation, A.shape[0])
-    found = differentiable_solve(A, b, act, s, x0, automatic_plan(A, act, s))
+    found = differentiable_solve(A, b, act, s, x0)
     return differentiable_result(A, b, act, s, found)

@@ -248,9 +248,11 @@ class Recorded:
         if self.full is None:
             return "No full run yet."
         date = self.full["provenance"]["date"]
+        excused = (self.full.get("confirmed") or [{}])[-1].get("not_run", {})
+        apart = "".join(f" It does not run {name}: {reason}." for name, reason in excused.items())
         return {
             "present": f"Full run of {date}, on the present code.",
-            "confirmed": f"Full run of {date}; the code changed since, its quick run is identical.",
+            "confirmed": f"Full run of {date}; the code changed since, its quick run is identical.{apart}",
             "stale": f"Full run of {date}, of an earlier version of the code.",
         }[self.standing]
 

@@ -7,6 +7,9 @@ the commit of the result (in a git worktree, in the same environment) and at the
 When every recorded value and curve that is no time is the same bit for bit, and every statement that changed ran in the
 present quick run, then the present key is appended to the result's list `confirmed`, with date and commit. Otherwise
 the result stays stale, and the values that differ, or the statements that did not run, are named.
+
+A new branch that no profile takes (another kind of call, say) cannot run. `--accept module.name=reason` says so of a
+definition; the reason is kept in the result and stands on its page.
 """
 
 from __future__ import annotations
@@ -180,11 +183,12 @@ def file_of(change: Change) -> str:
     return str(present_graph().module(change.module).path)
 
 
-def confirm(case: Case, lines: dict[str, list[int]], compiled: bool) -> Outcome:
+def confirm(case: Case, lines: dict[str, list[int]], compiled: bool, accepted: dict[str, str]) -> Outcome:
     """Run a notebook's quick profile before and after, compare, and append the present key where nothing differs.
 
     Args:
         lines, compiled: of the changes of all cases, so that they share one cache of marked kernels.
+        accepted: definition -> why it need not run.
     """
     name, reference, needed = case.name, case.reference, case.needed
     tree, folder = worktree(reference), FOLDER / "present" / name
@@ -213,13 +217,21 @@ def confirm(case: Case, lines: dict[str, list[int]], compiled: bool) -> Outcome:
     for change in needed:
         if (file_of(change), change.line) in missed:
             silent.setdefault(f"{change.module}.{change.name}", []).append(change.line)
+    excused = {where: accepted[where] for where in sorted(silent) if where in accepted}
+    silent = {where: found for where, found in silent.items() if where not in excused}
     reasons = [f"differs: {text}" for text in wrong]
     reasons += [
         f"changed and not run by the quick profile: {where}, line {_list(found)}" for where, found in silent.items()
     ]
     if not reasons:
         code_key = run.code_key_of(name, run.effective_parameters(name, "full"))
-        entry = {"code_key": code_key, "commit": case.present, "date": datetime.date.today().isoformat()}
+        entry: dict[str, Any] = {
+            "code_key": code_key,
+            "commit": case.present,
+            "date": datetime.date.today().isoformat(),
+        }
+        if excused:
+            entry["not_run"] = excused
         confirmed = [*case.content.get("confirmed", []), entry]
         save(RESULTS / f"{name}.json", {**case.content, "confirmed": confirmed})
     return Outcome(name, tuple(reasons), len(needed))
@@ -234,7 +246,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reproduction.book.confirm", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--accept", action="append", default=[], metavar="MODULE.NAME=REASON")
     options = parser.parse_args(arguments)
+    if wrong := [text for text in options.accept if not all(text.partition("="))]:
+        parser.error(f"--accept wants module.name=reason, got {wrong[0]!r}")
+    accepted = {text.partition("=")[0]: text.partition("=")[2] for text in options.accept}
     known = sorted(path.stem for path in run.NOTEBOOKS.glob("*.ipynb"))
     for name in options.names:
         if name not in known:
@@ -252,7 +268,9 @@ def main(arguments: list[str] | None = None) -> int:
     plan, compiled = {file: sorted(found) for file, found in lines.items()}, any(c.compiled for c in needed)
     shutil.rmtree(FOLDER / "present", ignore_errors=True)
     with ThreadPoolExecutor(options.workers) as pool:
-        done = [one if isinstance(one, Outcome) else pool.submit(confirm, one, plan, compiled) for one in cases]
+        done = [
+            one if isinstance(one, Outcome) else pool.submit(confirm, one, plan, compiled, accepted) for one in cases
+        ]
         stale = 0
         for number, one in enumerate(done, start=1):
             outcome = one if isinstance(one, Outcome) else one.result()

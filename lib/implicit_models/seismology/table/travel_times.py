@@ -202,7 +202,7 @@ def _content_key(depths: np.ndarray, dists: np.ndarray, model: str) -> str:
     except PackageNotFoundError:
         obspy = None
     digest = hashlib.sha256(json.dumps([model, obspy]).encode())
-    for name in ("ray_branches.py", "table.py"):
+    for name in ("ray_branches.py", "travel_times.py"):
         digest.update(Path(__file__).with_name(name).read_bytes())
     for values in (depths, dists):
         digest.update(np.int64(values.size).tobytes() + values.tobytes())

@@ -568,9 +568,8 @@ def check_spiky(values, curves):
             )
             < 1e-9
         )
-    assert (
-        numbers(values["no noise/floor"])[0] < floor and values["count_heads_2"] == values["count_heads_10"] == 43_529
-    )
+    assert values["count_heads_2"] == values["count_heads_10"] == 43_529
+    assert "no noise/floor" not in values or numbers(values["no noise/floor"])[0] < floor
     assert [values[f"parameters_{name}"] for name in ("implicit_rnn", "lstm", "transformer_decoder")] == [
         1661,
         1861,

@@ -45,7 +45,7 @@ def ramp(step: int, start: int, stop: int, first: float, last: float) -> float:
     return first + (last - first) * share
 
 
-def _doubled(A: Float[Tensor, "n n"]) -> Float[Tensor, "2n 2n"]:
+def _doubled(A: Float[Tensor, "n n"]) -> Float[Tensor, "2*n 2*n"]:
     diagonal = torch.diag_embed(A.diagonal())
     own, other = (A - diagonal).clamp_min(0) + diagonal, (A - diagonal).clamp_max(0)
     return torch.cat([torch.cat([own, other], 1), torch.cat([other, own], 1)])

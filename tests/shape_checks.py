@@ -37,9 +37,9 @@ def checked(function):
 
 class _Transformer(_import_hook.JaxtypingTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        decorators = {getattr(getattr(each, "func", each), "id", "") for each in node.decorator_list}
+        compiled = any("kernel" in ast.unparse(each) or "njit" in ast.unparse(each) for each in node.decorator_list)
         signature = ast.unparse(node.args) + ast.unparse(node.returns or ast.Constant(None))
-        if _ARRAYS.search(signature) and "njit" not in decorators:
+        if _ARRAYS.search(signature) and not compiled:
             return super().visit_FunctionDef(node)
         self.generic_visit(node)
         return node

@@ -24,7 +24,7 @@ INSTALL = UV_FIND_LINKS="$${UV_FIND_LINKS:-$$($(BIN)/python -m pip config get gl
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	$(INSTALL) ".[book,test,bench]"
+	$(INSTALL) ".[book,test]"
 	@touch $@
 
 setup: .venv/.installed  ## virtual environment, install, compiled kernels
@@ -53,7 +53,11 @@ check: .venv/.checkers  ## lint, format, types and the direction of imports, in 
 confirm: setup  ## carry full results over a change of the code, where quick runs before and after it are identical
 	@$(RUN) -m reproduction.book.confirm $(NAMES) --workers $(WORKERS)
 
-bench: setup  ## every benchmark, peers side by side; results under benchmarks/results/
+.venv/.peers: .venv/.installed
+	$(INSTALL) ".[bench]"
+	@touch $@
+
+bench: setup .venv/.peers  ## every benchmark, peers side by side; results under benchmarks/results/
 	@failed=; for area in $$(cd benchmarks && grep -l '^    harness.main' *.py | grep -v robustness_ | sed 's/\.py//'); do \
 	  $(RUN) -m benchmarks.$$area --json benchmarks/results/$$area.json || failed="$$failed $$area"; done; \
 	test -z "$$failed" || { echo "make bench: checks failed in:$$failed"; exit 1; }
@@ -65,5 +69,6 @@ search: setup  ## search hyper-parameters in distribution (long; not part of the
 	$(RUN) -m reproduction.tools.search
 
 clean:  ## remove everything that the build made, the virtual environment included
-	rm -rf .venv book/_executed book/_generated book/_build .doit.db* .pytest_cache .hypothesis
+	rm -rf .venv book/_executed book/_generated book/_build book/conf.py .doit.db* .pytest_cache .hypothesis .cache .confirm
+	@git worktree prune
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

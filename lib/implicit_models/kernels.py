@@ -34,7 +34,7 @@ KEPT = 2  # folders of other sources that stay beside a new one
 _PACKAGE = Path(__file__).parent
 
 
-def kernel(function: Callable | None = None, **options: Any) -> Any:
+def kernel(function: Any = None, **options: Any) -> Any:
     """Compile a function with numba on its first call, without the interpreter lock, and keep the machine code.
 
     Args: options: further options of `numba.njit`.

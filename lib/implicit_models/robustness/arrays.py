@@ -27,7 +27,7 @@ def real_array(name: str, value: Any) -> np.ndarray:
     return np.asarray(value, dtype=np.float64)
 
 
-def chosen_rows(rows: Sequence[int] | None, q: int) -> np.ndarray:
+def chosen_rows(rows: Sequence[int] | np.ndarray | None, q: int) -> np.ndarray:
     """Indices of the outputs that are asked for, checked; all of them for None."""
     if rows is None:
         return np.arange(q)

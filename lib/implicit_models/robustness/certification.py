@@ -176,7 +176,7 @@ def _dual_points(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The input at which the dual bound of one functional of each row is attained, for the rows that have its
     multiplier."""
-    lam = found.cert.lam_low[rows, which]
+    lam = found.cert.lam_low[rows, which]  # type: ignore[index]
     rows, which, lam = (v[np.isfinite(lam).all(axis=1)] for v in (rows, which, lam))
     part = inputs.take(rows)
     reach = lam @ task.B + spec[rows, which] @ task.D

@@ -20,6 +20,8 @@ Tsai thesis (2024), section 4.3, has the worst-case loss.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -83,7 +85,7 @@ def _state_interval(model: ImplicitModel, U: Tensor, radius: Tensor) -> tuple[Te
     return ends[:, :n], ends[:, n:]
 
 
-def _layers(network: nn.Module) -> list[nn.Module]:
+def _layers(network: nn.Module) -> list[Any]:
     parts = [m for m in network.modules() if not list(m.children())]
     for module in network.modules():
         if list(module.children()) and not isinstance(module, nn.Sequential) and module is not network:

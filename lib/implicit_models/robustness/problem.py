@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,7 +31,10 @@ from implicit_models.robustness.products import row_product
 from implicit_models.summaries import summary
 from implicit_models.wellposed import Certificate, _aggregate, _block_norms, certificate
 
-Matrix = np.ndarray | sp.csr_array
+if TYPE_CHECKING:
+    Matrix: TypeAlias = Any  # scipy has no types: a checker cannot tell the two apart
+else:
+    Matrix = np.ndarray | sp.csr_array
 LEAST = 1e-290  # changes that are smaller, and not zero, are rounded up to it: shares of them would underflow
 
 
@@ -203,7 +206,7 @@ def problem(model: Any) -> Problem:
 
     if not isinstance(model, ImplicitModel):
         raise TypeError(
-            f"expected an ImplicitModel, got {type(model).__name__}; implicit_models.compose.interconnect.from_network converts a"
+            f"expected an ImplicitModel, got {type(model).__name__}; implicit_models.compose.from_network converts a"
             " torch network"
         )
     D = np.zeros((model.out_features, model.in_features)) if model.D is None else model.D
@@ -211,12 +214,12 @@ def problem(model: Any) -> Problem:
         np.zeros(k) if v is None else _array(name, v)
         for name, v, k in (("b", model.b, model.n_states), ("d", model.d, model.out_features))
     ]
-    return Problem(
+    return Problem(  # type: ignore[call-arg]
         _array("A", model._feedback_matrix()),
         _array("B", model.B),
         _array("C", model.C),
         _array("D", D),
-        *vectors,
+        *vectors,  # type: ignore[arg-type]
         model.activation,
     )
 

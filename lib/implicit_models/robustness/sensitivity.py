@@ -73,7 +73,7 @@ def _result(S: np.ndarray, upper: np.ndarray, method: str) -> SensitivityMatrix:
 
 def sensitivity_matrix(
     model: ImplicitModel | Problem | nn.Module,
-    rows: Sequence[int] | None = None,
+    rows: Sequence[int] | np.ndarray | None = None,
     *,
     method: str = "auto",
     input_shape: Sequence[int] | None = None,
@@ -102,7 +102,7 @@ def sensitivity_matrix(
 
         if method != "auto":
             raise ValueError(
-                f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.interconnect.from_network gives"
+                f"a torch network has one method, 'auto', not {method!r}; implicit_models.compose.from_network gives"
                 " its matrices"
             )
         S = network_sensitivity(model, rows, input_shape)
@@ -124,7 +124,7 @@ def sensitivity_matrix(
         S = _product(Y, right) + D
         upper = _product(top, right) * (1 + 4 * (Y.shape[0] + 4) * _EPS) + D * (1 + 2 * _EPS)
         result = _result(S, upper, name)
-        if result.residual <= ACCURATE:
+        if result.residual <= ACCURATE:  # type: ignore[operator]
             return result
     raise NotCertified(
         f"method {method!r} does not find the sensitivity matrix of this model of {P.n} states to {ACCURATE:g}; try"

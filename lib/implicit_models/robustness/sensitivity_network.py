@@ -156,10 +156,10 @@ for _rule, _functions in (
             Tensor.size,
             Tensor.dim,
             Tensor.numel,
-            Tensor.shape.__get__,
-            Tensor.ndim.__get__,
+            Tensor.shape.__get__,  # type: ignore[attr-defined]
+            Tensor.ndim.__get__,  # type: ignore[attr-defined]
             Tensor.device.__get__,
-            Tensor.dtype.__get__,
+            Tensor.dtype.__get__,  # type: ignore[attr-defined]
             Tensor.chunk,
             torch.chunk,
             Tensor.split,
@@ -240,7 +240,7 @@ def _shape(network: nn.Module, input_shape: Sequence[int] | None) -> tuple[int, 
 
 
 def network_sensitivity(
-    network: nn.Module, rows: Sequence[int] | None = None, input_shape: Sequence[int] | None = None
+    network: nn.Module, rows: Sequence[int] | np.ndarray | None = None, input_shape: Sequence[int] | None = None
 ) -> Float[np.ndarray, "q p"]:
     """S (q, p) of a torch network in evaluation mode, float64; the inputs of a sample are flattened.
 

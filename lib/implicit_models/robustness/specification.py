@@ -85,7 +85,7 @@ class Specification:
         D = self.problem.D
         return bool(D.nnz) if sp.issparse(D) else bool(D.any())
 
-    def inputs_of(self, start: int, stop: int) -> Float[np.ndarray, "*N k p"]:
+    def inputs_of(self, start: int | np.integer, stop: int | np.integer) -> Float[np.ndarray, "*N k p"]:
         """v of every functional, for samples start..stop-1 where they have their own."""
         D = _dense(self.problem.D)
         if self.matrix is None:

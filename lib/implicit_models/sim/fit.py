@@ -66,7 +66,7 @@ def solve_chunk(
     if perspective:
         from implicit_models.sim.solvers.perspective import solve_perspective_rows as solve
     else:
-        from implicit_models.sim.solvers.rows import solve_rows as solve
+        from implicit_models.sim.solvers.rows import solve_rows as solve  # type: ignore[assignment]
     C, zz = arrays["C"][start:stop], arrays["zz"][start:stop]
     mask, weights = arrays["mask"][first:], state
     if start >= n_states:
@@ -96,7 +96,7 @@ def warm_up(perspective: bool) -> None:
     arrays = {"G": np.eye(2), "C": np.ones((2, 2)), "zz": np.full(2, 2.0)}
     arrays |= {"mask": np.array([True, False]), "first": np.zeros(2, dtype=np.int64)}
     weights = row_weights("perspective" if perspective else "l1", 0.1, 0.01, 0.01, 0.01)
-    settings = {"state": weights, "output": weights, "perspective": perspective, "rtol": 1e-6, "atol": 1e-9}
+    settings = {"state": weights, "output": weights, "perspective": perspective, "rtol": 1e-6, "atol": 1e-9}  # type: dict[str, Any]
     for chunk in ((0, 1), (1, 2)):
         solve_chunk(arrays, chunk, n_states=1, kappa=0.1, **settings)
 
@@ -105,7 +105,7 @@ def _positive(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"{name} must be a number, got {value!r}")
-        if not (np.isfinite(value) and value > 0):
+        if not (np.isfinite(value) and value > 0):  # type: ignore[call-overload, operator]
             raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
@@ -142,7 +142,7 @@ def _exact_problem(found: States, bias: bool, s: np.ndarray, first: np.ndarray) 
 
     M = np.hstack([found.X / s, found.U, np.ones((found.n_samples, int(bias)))]).astype(np.float64)
     T = np.hstack([found.Z / s, found.Y]).astype(np.float64)
-    arrays = {}
+    arrays = {}  # type: dict[str, np.ndarray]
     for column in np.unique(first):
         equations = orthonormal_equations(M[:, column:], T)
         arrays |= {f"{name}_{column}": value for name, value in equations._asdict().items()}
@@ -285,7 +285,7 @@ def fit_sim(
         from implicit_models.sim.solvers.exact import exact_chunk
 
         arrays = {**_exact_problem(found, bias, units.s, first), "mask": mask, "first": first}
-        settings = {"objective": objective, "kappa": kappa, "alpha": alpha, "beta": beta, "eta": eta}
+        settings = {"objective": objective, "kappa": kappa, "alpha": alpha, "beta": beta, "eta": eta}  # type: dict[str, Any]
         settings |= {"solver": exact_solver, "rtol": rtol, "zero_below": zero_below}
         solver = functools.partial(exact_chunk, n_states=problem.n_states, settings=settings)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -19,16 +21,13 @@ def call_all() -> None:
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])
-    path_rows(G, C, zz, kappas=[0.5])
-    path_rows(G, C, zz, kappas=[0.5], ball_mask=part, beta=0.1)
+    path_rows(G, C, zz, kappas=np.array([0.5]))
+    path_rows(G, C, zz, kappas=np.array([0.5]), ball_mask=part, beta=0.1)
     solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee
     fista_rows(G, C, 0.1, 0.1, np.array([0.5]), np.ones(3, bool), 1.0, np.zeros((1, 3)), np.zeros(1), 1)
     solve_on_path(G, C[0], 3.0, kappa=0.5)
-    radius, budget, options = (
-        np.ones((1, 1)),
-        kappa(0.5),
-        {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1},
-    )
+    radius, budget = np.ones((1, 1)), kappa(0.5)
+    options: dict[str, Any] = {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1}
     solve_working(Columns.of(np.eye(3)), np.ones((1, 1, 3)), radius, budget, **options)
     solve_block(np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, budget, **options)
     solve_block(

@@ -285,16 +285,19 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
     )
     for block, b in enumerate(layers.blocks):
         begin = time.perf_counter()
-        z = _batched(lambda part, block=block: network.affine(block, part), teacher)
+        z = _batched(lambda part, block=block: network.affine(block, part), teacher)  # type: ignore[misc]
         seconds["network"] += _since(begin, z)
         sources = setup.sources[block]
         if block not in fitted:
             teacher[block] = network.apply(block, z)
             if student:
-                own[block] = layers.apply(block, _batched(lambda part, block=block: layers.affine(block, part), own))
+                own[block] = layers.apply(
+                    block,
+                    _batched(lambda part, block=block: layers.affine(block, part), own),  # type: ignore[misc]
+                )
         else:
             begin = time.perf_counter()
-            tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}
+            tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}  # type: dict[str, Any]
             problem: PositionProblem | SharedProblem
             if setup.share_conv:
                 problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
@@ -306,15 +309,21 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                     "workers": setup.workers,
                     "progress": setup.progress,
                     "resume": None if setup.resume is None else setup.resume / f"block-{block}",
-                }
+                }  # type: dict[str, Any]
                 if store is not None:
                     columns, problem = working_problem(layers, block, store, z, scales, factor)
-                    found = solve_working(columns, *problem.arrays, setup.budget, **tolerances, **run)
+                    found = solve_working(  # type: ignore[misc, call-arg]
+                        columns,
+                        *problem.arrays,
+                        setup.budget,  # type: ignore[arg-type]
+                        **tolerances,
+                        **run,
+                    )
                 else:
                     problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, factor)
-                    found = solve_block(
+                    found = solve_block(  # type: ignore[misc, call-arg]
                         *problem.arrays,
-                        setup.budget,
+                        setup.budget,  # type: ignore[arg-type]
                         **tolerances,
                         **run,
                         level=problem.level if setup.refit == "one_sided" else None,

@@ -166,7 +166,7 @@ def sparsity_report(
     weights = [w.numel() for m in layers.traced.modules() if isinstance(m, WEIGHTED) for w in (m.weight,)]
     output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
     if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
-        weights.remove(layers.traced.get_submodule(output.target).weight.numel())
+        weights.remove(layers.traced.get_submodule(output.target).weight.numel())  # type: ignore[operator]
     numbers = nnz if not settings["share_conv"] else sum(r.numbers for r in reports)
     numbers += sum(layers.kernel_weights(i) for i in kept)
     return SparsityReport(

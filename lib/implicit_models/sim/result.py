@@ -102,7 +102,7 @@ class SIMResult:
         if lost.size:
             first = f"the first is row {lost[0]} ({self.status[lost[0]]})"
             raise ValueError(f"{lost.size} rows have no values, {first}: no model without them")
-        keeps = {} if not 0 < self.kappa < 1 else {"kappa": self.kappa}
+        keeps = {} if not 0 < self.kappa < 1 else {"kappa": self.kappa}  # type: dict[str, Any]
         return ImplicitModel.from_matrices(
             A,
             self.B,

@@ -113,7 +113,11 @@ class SparseModel(nn.Module):
         """Outputs from the states."""
         if self.head_weight is None:
             return self.layers.affine(None, known)
-        return nn.functional.linear(self.layers.features(known), self.head_weight, self.head_bias)
+        return nn.functional.linear(
+            self.layers.features(known),
+            self.head_weight,  # type: ignore[arg-type]
+            self.head_bias,  # type: ignore[arg-type]
+        )
 
 
 def sparse_map(A: Tensor, shift: Tensor, known: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:

@@ -41,8 +41,16 @@ def classifier(model: Any) -> nn.Module:
     """
     if isinstance(model, Problem):
         A, B, C, D = (_torch(M) for M in (model.A, model.B, model.C, model.D))
-        vectors = {"b": torch.from_numpy(model.b.copy()), "d": torch.from_numpy(model.d.copy())}
-        return ImplicitModel.from_matrices(A, B, C, D, model.activation, **vectors, tol=1e-12).requires_grad_(False)
+        vectors = {"b": torch.from_numpy(model.b.copy()), "d": torch.from_numpy(model.d.copy())}  # type: dict[str, Any]
+        return ImplicitModel.from_matrices(
+            A,
+            B,
+            C,
+            D,
+            model.activation,  # type: ignore[arg-type]
+            **vectors,
+            tol=1e-12,
+        ).requires_grad_(False)
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch module or a Problem, got {type(model).__name__}")
     return model

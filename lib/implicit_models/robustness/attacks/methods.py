@@ -158,9 +158,7 @@ def _run(model, U, y, inputs, method, eps, k, clip, values, steps, restarts, sen
     return sparse_attacks.perturb(U, score, k, direction=input_gradient(model, U, y), eps=eps, clip=clip)
 
 
-def _verify(
-    found: np.ndarray, U: np.ndarray, inputs: Uncertainty | None, k: int | None, values: tuple[float, float] | None
-) -> None:
+def _verify(found: np.ndarray, U: np.ndarray, inputs: Uncertainty | None, k: int | None, values: Any) -> None:
     if inputs is None:
         moved = found != U
         good = (moved.sum(axis=1) <= k) & np.all(~moved | ((found >= values[0]) & (found <= values[1])), axis=1)

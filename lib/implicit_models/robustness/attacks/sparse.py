@@ -87,7 +87,7 @@ def perturb(
             raise ValueError(f"values must be (low, high) with low <= high, got {values}")
         out[rows, top] = np.random.default_rng([seed, 1]).uniform(low, high, top.shape)
         return out
-    moved = out[rows, top] + eps * np.sign(direction[rows, top])
+    moved = out[rows, top] + eps * np.sign(direction[rows, top])  # type: ignore[index]
     out[rows, top] = moved if clip is None else np.clip(moved, *clip)
     return out
 
@@ -234,7 +234,7 @@ def lp_attack(
         raise ValueError(f"objective must be 'margin' or 'discrepancy', got {objective!r}")
     task = problem(model)
     start = _start(task, inputs, relaxation)
-    rooms = tuple(np.broadcast_to(inputs.radius, U.shape) for _ in range(2))
+    rooms = tuple(np.broadcast_to(inputs.radius, U.shape) for _ in range(2))  # type: Any
     if clip is not None and inputs.card is not None:
         rooms = np.minimum(rooms[0], np.maximum(clip[1] - U, 0)), np.minimum(rooms[1], np.maximum(U - clip[0], 0))
     programme = Programme(task, inputs, None if clip is None or inputs.card is None else rooms)
@@ -265,13 +265,15 @@ def lp_attack(
 
 def _start(task: Problem, inputs: Uncertainty, relaxation: str):
     """Bounds that a relaxation starts from."""
-    sets = {"sigma": inputs.radius, "card": inputs.card}
+    sets = {"sigma": inputs.radius, "card": inputs.card}  # type: dict[str, Any]
     if relaxation == "triangle":
         return bounds(task, inputs.centre, **sets, method="dual", passes=1, ascent_steps=0, sides="lower")
     return bounds(task, inputs.centre, **sets, method="box" if task.certificate.kind == "pf" else "metzler")
 
 
-def _rounded(u: np.ndarray, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray], i: int) -> np.ndarray:
+def _rounded(
+    u: np.ndarray, inputs: Uncertainty, rooms: tuple[np.ndarray, np.ndarray], i: int | np.integer
+) -> np.ndarray:
     """u cut to the set of sample i; of a set with a card only the largest moves, relative to their room, are kept."""
     u0, up, down = inputs.centre[i], rooms[0][i], rooms[1][i]
     if inputs.card is None:

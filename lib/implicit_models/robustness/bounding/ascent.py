@@ -84,8 +84,10 @@ def _inputs_along(q, dq, t, u0, radius, theta):
 
 
 @kernel(error_model="numpy")
-def _line_minimum(q, dq, mu, dmu, lam, dlam, bias, u0, radius, corners_z, corners_x, theta, descent):
+def _line_minimum(relaxed, q, dq, mu, dmu, lam, dlam, theta, descent):
     """Step length near the minimum along a direction whose slope at 0 is -descent, by Newton's method in a bracket."""
+    bias, u0, radius = relaxed.bias, relaxed.u0, relaxed.radius
+    corners_z, corners_x = relaxed.corners_z, relaxed.corners_x
     low, high, t = 0.0, math.inf, 1.0
     values, weights = np.empty(3), np.empty(3)
     for _ in range(_TRIALS):
@@ -148,21 +150,21 @@ def _cholesky_solve(H, g):
 
 
 @kernel(error_model="numpy")
-def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, steps, tol, allowed, enough):
+def ascend(relaxed, lam, steps, tol, allowed, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 
-    reduced (k, k) = A~, inputs (k, p) = B~, bias (k) = b~, c (k) = c~, q0 (p), corners (k, 3). Stops when the barriers
+    Stops when the barriers
     can cost no more than `allowed`, or tol times the first value of sum radius |q|, or once g < enough.
     """
+    reduced, inputs, bias, c, q0 = relaxed.reduced, relaxed.inputs, relaxed.bias, relaxed.c, relaxed.q0
+    u0, radius, corners_z, corners_x = relaxed.u0, relaxed.radius, relaxed.corners_z, relaxed.corners_x
     k, p = inputs.shape
     scale = 0.0
     q = q0 + np.dot(lam, inputs)
     for j in range(p):
         scale += radius[j] * abs(q[j])
     allowed = max(allowed, tol * scale)
-    best, good = choose_lines(
-        reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, _SKIP * allowed, enough
-    )
+    best, good = choose_lines(relaxed, lam, _SKIP * allowed, enough)
     if good:
         return best, 0
     best_lam = lam.copy()
@@ -209,7 +211,8 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
             zz[i] = (czz - sz * sz / squares) / theta
         if g < best:
             best = g
-            best_lam[:] = lam
+            for i in range(k):
+                best_lam[i] = lam[i]
         if step == steps or best < enough:
             break
         gradient += np.dot(reduced, mean_x)
@@ -242,14 +245,13 @@ def ascend(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, 
         length = 1.0
         if decrement > 0.7:
             dmu = np.dot(direction, reduced)
-            length = _line_minimum(
-                q, dq, mu, dmu, lam, direction, bias, u0, radius, corners_z, corners_x, theta, decrement**2 * theta
-            )
+            length = _line_minimum(relaxed, q, dq, mu, dmu, lam, direction, theta, decrement**2 * theta)
         lam += length * direction
         q += length * dq
         if decrement < _CLOSE:
             if theta <= last and decrement < 0.3:
                 steps = step + 1  # evaluate where this step leads, then stop
             theta = max(last, theta * _SHRINK)
-    lam[:] = best_lam
+    for i in range(k):
+        lam[i] = best_lam[i]
     return best, done

@@ -13,253 +13,100 @@ al., beta-CROWN (2021).
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from implicit_models.kernels import kernel
-from implicit_models.robustness.bounding.dual_kernels import refine
-from implicit_models.robustness.bounding.dual_samples import functionals
+from implicit_models.robustness.bounding.dual_kernels import SWEEPS, Model, Record, Sets, refine
+from implicit_models.robustness.bounding.dual_samples import Functionals, bound_functionals
 from implicit_models.robustness.bounding.relaxation import PIECEWISE_LINEAR
 
 
-@kernel
-def _widest(zl, zh, code, a, fixed, lam, mu):
-    """The unit whose triangle costs this functional most: |mu_i| times the height of its triangle at the kink; -1 if
-    none is left.
+@kernel(error_model="numpy")
+def _widest(zl, zh, code, a, fixed, lam, w, A):
+    """The unit whose triangle costs the functional w most: |mu_i| times the height of its triangle at the kink, where
+    mu = w + A'lam; -1 if none is left.
     """
+    mu = np.dot(lam, A)
     best, unit = 0.0, -1
     for i in range(zl.size):
         if code[i] == PIECEWISE_LINEAR and a[i] != 1 and zl[i] < 0 < zh[i] and not fixed[i]:
             height = (1 - a[i]) * zh[i] * -zl[i] / (zh[i] - zl[i])
-            cost = height * (abs(mu[i]) + 1e-12)
+            cost = height * (abs(w[i] + mu[i]) + 1e-12)
             if cost > best:
                 best, unit = cost, i
     return unit
 
 
-@kernel
-def branch(
-    A,
-    B,
-    b,
-    code,
-    a,
-    u0,
-    radius,
-    card,
-    zl,
-    zh,
-    xl,
-    xh,
-    weight,
-    coefficient,
-    sweeps,
-    w,
-    v,
-    constant,
-    extra,
-    steps,
-    lower,
-    budget,
-):
-    """Lower bound of w'x + v'u + constant with at most `budget` nodes, from `lower`; returns (bound, nodes). Stops
-    once it is positive.
+def branch(model: Model, sets: Sets, row: Functionals, steps: int, lower: float, budget: int) -> tuple[float, int]:
+    """(lower bound of one row of one sample with at most `budget` nodes, from `lower`; nodes). Stops once it is
+    positive.
 
-    zl, zh (n): the sample's refined pre-activation bounds, left as they are.
+    sets: of that sample alone, its zl, zh refined; left as they are.
     """
-    n, rows = zl.size, 1
-    stack_l, stack_h, stack_fixed = (
-        np.empty((budget + 2, n)),
-        np.empty((budget + 2, n)),
-        np.zeros((budget + 2, n), np.bool_),
+    n = sets.zl.shape[1]
+    record = Record(
+        np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int8), np.empty((0, n)), np.zeros(2, int)
     )
-    stack_bound, stack_unit = np.empty(budget + 2), np.empty(budget + 2, np.int64)
-    out, kept, found = np.empty(rows), np.empty((rows, n)), np.empty(rows)
-    W, V = w.copy().reshape(1, n), v.copy().reshape(1, v.size)
-    const, size = np.full(1, constant), np.full(1, extra)
-    no_units, no_sides, no_rows = np.empty(0, np.int64), np.empty(0, np.int8), np.empty((0, n))
-    at_l, at_h, fixed = zl.copy(), zh.copy(), np.zeros(n, np.bool_)
+    both = sets._replace(
+        **{name: np.repeat(getattr(sets, name), 2, axis=0) for name in ("centre", "xl", "xh", "weight", "live")}
+    )
+    rows = Functionals(row.W, row.V, np.repeat(row.constant, 2, axis=0), np.repeat(row.extra, 2, axis=0))
+    gains, taken, sides = np.empty(2), np.zeros(2, int), np.arange(2)
+
+    def widest(box: Sets, kept: np.ndarray, s: int) -> int:
+        own = box.zl[s], box.zh[s], model.code, model.slope, box.fixed[s]
+        return _widest(*own, np.where(np.isnan(kept[s, 0]), 0.0, kept[s, 0]), row.W[0, 0], model.A)
+
     # the root again, for its multipliers
-    found[0] = -np.inf
-    functionals(
-        A,
-        B,
-        b,
-        code,
-        a,
-        fixed,
-        u0,
-        radius,
-        card,
-        at_l,
-        at_h,
-        xl,
-        xh,
-        weight,
-        coefficient,
-        sweeps,
-        W,
-        V,
-        const,
-        size,
-        steps,
-        True,
-        found,
-        out,
-        True,
-        kept,
-    )
-    if found[0] > 0:
-        return found[0], 1
-    unit = _widest(at_l, at_h, code, a, fixed, kept[0], w + np.dot(kept[0], A))
-    least_closed = np.inf
-    stack_l[0], stack_h[0], stack_fixed[0], stack_bound[0], stack_unit[0] = (
-        at_l,
-        at_h,
-        fixed,
-        max(found[0], lower),
-        unit,
-    )
-    depth, nodes = 1, 1
-    while depth > 0 and nodes + 2 <= budget:
-        depth -= 1
-        bound, unit = stack_bound[depth], stack_unit[depth]
+    root = sets._replace(zl=sets.zl.copy(), zh=sets.zh.copy())
+    found, kept = np.full((1, 1), -np.inf), np.empty((1, 1, n))
+    bound_functionals(model, root, row, SWEEPS, steps, True, found, kept, taken[:1])
+    if found[0, 0] > 0:
+        return found[0, 0], 1
+    open_nodes = [(max(found[0, 0], lower), widest(root, kept, 0), root.zl[0], root.zh[0], root.fixed[0])]
+    least_closed, nodes = np.inf, 1
+    while open_nodes and nodes + 2 <= budget:
+        bound, unit, zl, zh, fixed = open_nodes.pop()
         if unit < 0:
             least_closed = min(least_closed, bound)
             break  # no kink is left and it is not positive
-        base_l, base_h, base_fixed = stack_l[depth].copy(), stack_h[depth].copy(), stack_fixed[depth].copy()
-        for side in range(2):
-            nodes += 1
-            at_l[:], at_h[:], fixed[:] = base_l, base_h, base_fixed
-            fixed[unit] = True
-            if side == 0:
-                at_l[unit] = 0.0
+        nodes += 2
+        box = both._replace(zl=np.stack([zl, zl]), zh=np.stack([zh, zh]), fixed=np.stack([fixed, fixed]))
+        box.fixed[:, unit] = True
+        box.zl[0, unit] = box.zh[1, unit] = 0.0
+        refine(model, box, SWEEPS, False, 0, record, gains)
+        found, kept = np.full((2, 1), bound), np.zeros((2, 1, n))
+        bound_functionals(model, box, rows, SWEEPS, steps, True, found, kept, taken)
+        for s in sides:
+            if found[s, 0] > 0:
+                least_closed = min(least_closed, found[s, 0])
             else:
-                at_h[unit] = 0.0
-            refine(
-                A,
-                B,
-                b,
-                code,
-                a,
-                fixed,
-                u0,
-                radius,
-                card,
-                at_l,
-                at_h,
-                xl,
-                xh,
-                weight,
-                coefficient,
-                sweeps,
-                False,
-                no_units,
-                no_sides,
-                no_rows,
-            )
-            found[0] = bound
-            kept[0] = 0
-            functionals(
-                A,
-                B,
-                b,
-                code,
-                a,
-                fixed,
-                u0,
-                radius,
-                card,
-                at_l,
-                at_h,
-                xl,
-                xh,
-                weight,
-                coefficient,
-                sweeps,
-                W,
-                V,
-                const,
-                size,
-                steps,
-                True,
-                found,
-                out,
-                True,
-                kept,
-            )
-            if found[0] > 0:
-                least_closed = min(least_closed, found[0])
-                continue
-            lam = np.where(np.isnan(kept[0]), 0.0, kept[0])
-            stack_l[depth], stack_h[depth], stack_fixed[depth] = at_l, at_h, fixed
-            stack_bound[depth] = found[0]
-            stack_unit[depth] = _widest(at_l, at_h, code, a, fixed, lam, w + np.dot(lam, A))
-            depth += 1
-    for k in range(depth):
-        least_closed = min(least_closed, stack_bound[k])
-    return max(lower, least_closed), nodes
+                open_nodes.append((found[s, 0], widest(box, kept, s), box.zl[s], box.zh[s], box.fixed[s]))
+    return max(lower, min([least_closed, *(node[0] for node in open_nodes)])), nodes
 
 
-@kernel
 def branch_samples(
-    A,
-    B,
-    b,
-    code,
-    a,
-    U,
-    radius,
-    card,
-    zl,
-    zh,
-    xl,
-    xh,
-    weight,
-    coefficient,
-    sweeps,
-    W,
-    V,
-    constant,
-    extra,
-    own_rows,
-    steps,
-    budget,
-    ok,
-    lower,
-    nodes,
-):
-    """Raise the lower bounds (N, rows) that are not positive, in place; nodes (N, rows)."""
-    for s in range(U.shape[0]):
-        if not ok[s]:
-            continue
-        r = radius[s if radius.shape[0] > 1 else 0]
+    model: Model,
+    sets: Sets,
+    rows: Functionals,
+    steps: int,
+    budget: int,
+    lower: Float[np.ndarray, "N rows"],
+    nodes: Int[np.ndarray, "N rows"],
+) -> None:
+    """Raise the lower bounds that are not positive, in place; nodes: how many each took."""
+    for s in np.flatnonzero(sets.live):
+        at, own = slice(s, s + 1), slice(s, s + 1) if len(rows.W) > 1 else slice(0, 1)
+        radius = sets.radius[at] if len(sets.radius) > 1 else sets.radius
+        parts = {name: getattr(sets, name)[at] for name in Sets._fields if name not in ("radius", "card")}
+        sample = sets._replace(radius=radius, **parts)
         # the hardest first: one that stays negative leaves the sample undecided whatever the others are
-        for k in np.argsort(lower[s]):
+        for k in np.argsort(lower[s], kind="stable"):
             if lower[s, k] > 0:
                 break
-            w, v = (W[s, k], V[s, k]) if own_rows else (W[0, k], V[0, k])
-            lower[s, k], nodes[s, k] = branch(
-                A,
-                B,
-                b,
-                code,
-                a,
-                U[s],
-                r,
-                card,
-                zl[s],
-                zh[s],
-                xl[s],
-                xh[s],
-                weight[s],
-                coefficient,
-                sweeps,
-                w,
-                v,
-                constant[s, k],
-                extra[s, k],
-                steps,
-                lower[s, k],
-                budget,
-            )
+            one = slice(k, k + 1)
+            row = Functionals(rows.W[own, one], rows.V[own, one], rows.constant[at, one], rows.extra[at, one])
+            row = Functionals(*(np.ascontiguousarray(part) for part in row))
+            lower[s, k], nodes[s, k] = branch(model, sample, row, steps, lower[s, k], budget)
             if not lower[s, k] > 0:
                 break

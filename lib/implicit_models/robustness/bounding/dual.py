@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from implicit_models.robustness.bounding import branching, dual_kernels, dual_samples
+from implicit_models.robustness.bounding import branching, dual_samples
+from implicit_models.robustness.bounding.dual_kernels import Model, Record, Sets
 from implicit_models.robustness.bounding.relaxation_codes import unit_codes
 from implicit_models.robustness.bounding.result import Bounds, finished
 from implicit_models.robustness.checking.checker import Stage
@@ -67,13 +68,13 @@ def dual_bounds(
         raise ValueError(f"the dual bound works on dense A and B, which take {size} for n = {n}, p = {p}")
     A, B = (np.ascontiguousarray(M.toarray() if sp.issparse(M) else M) for M in (task.A, task.B))
     code, slope = unit_codes(task.activation)
-    zl, zh, lower, upper = (np.array(v) for v in (start.zl, start.zh, start.lb, start.ub))
+    zl, zh, xl, xh, lower, upper = (np.array(v) for v in (start.zl, start.zh, start.xl, start.xh, start.lb, start.ub))
     ok = start.status == "ok"
     absolute = np.abs(B)
     reach = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * absolute.sum(axis=1) + inputs.support(B)
     largest = np.abs(np.stack([start.xl, start.xh, start.zl, start.zh])).max(axis=0)
     weight = reach + np.abs(task.b) + np.maximum(np.abs(zl), np.abs(zh)) + largest @ np.abs(A).T
-    constant = np.ascontiguousarray(np.broadcast_to(functionals.constant, (N, k)))
+    constant = np.array(np.broadcast_to(functionals.constant, (N, k)), order="C")
     extra = functionals.terms(largest)
     coefficient = rounding_of(task)
     nonlinear = np.isnan(zl) * 0 + ((zl < 0) & (zh > 0) | (code != 0))
@@ -81,97 +82,41 @@ def dual_bounds(
     total, both = int(count.sum()) * passes, sides == "both"
     wanted = (total * n + (1 + both) * N * k * n + 2 * passes * N * n) * 8
     kept = wanted <= KEEP_BYTES if keep is None else keep
-    rows = np.full((N if kept else 1, k, n), np.nan)
-    lam_low, lam_high = rows, np.full_like(rows, np.nan) if both else rows[:1]
+    lam_low, lam_high = (np.full((N if kept else 0, k, n), np.nan) for _ in range(2))
     stage_rows = total if kept else 0
     units, sides_of, turn = np.full(stage_rows, -1), np.zeros(stage_rows, np.int8), np.zeros(stage_rows, np.int8)
     lams = np.empty((stage_rows, n))
     first = np.zeros(N, np.int64)
     if kept and N:
         first[1:] = np.cumsum(count * passes)[:-1]
-    stage_zl, stage_zh = (np.repeat(v[None], passes, 0) if kept else np.empty((passes, 1, n)) for v in (zl, zh))
+    stage_zl, stage_zh = (np.repeat(v[None], passes, 0) if kept else np.empty((passes, 0, n)) for v in (zl, zh))
     radius = np.ascontiguousarray(np.atleast_2d(inputs.radius))
-    effort, nodes, split = np.zeros((N, 2), np.int64), np.zeros((N, k), np.int64), lower.copy()
+    nodes, split = np.zeros((N, k), np.int64), lower.copy()
     own = not functionals.shared
     W = np.ascontiguousarray(functionals.state if own else functionals.state[None])
     steps = ASCENT_STEPS if ascent_steps is None else int(ascent_steps)
+    model = Model(A, B, np.array(task.b), code, slope, coefficient)
+    search = dual_samples.Search(passes, steps, early_stop, both)
     chunk = max(1, min(N, 2**25 // max(1, k * p))) if own else max(N, 1)
     for begin in range(0, N, chunk):
         at = slice(begin, begin + chunk)
         V = functionals.inputs_of(begin, min(N, begin + chunk))
         V = np.ascontiguousarray(V if own else V[None])
-        part = at if kept else slice(0, 1)
-        dual_samples.bound_samples(
-            A,
-            B,
-            task.b,
-            code,
-            slope,
+        sets = Sets(
             np.ascontiguousarray(inputs.centre[at]),
             radius if len(radius) == 1 else radius[at],
             -1 if inputs.card is None else inputs.card,
-            zl[at],
-            zh[at],
-            start.xl[at],
-            start.xh[at],
-            weight[at],
-            coefficient,
-            passes,
-            dual_kernels.SWEEPS,
-            W[at] if own else W,
-            V,
-            constant[at],
-            extra[at],
-            own,
-            steps,
-            early_stop,
-            both,
-            ok[at],
-            lower[at],
-            upper[at],
-            kept,
-            lam_low[part],
-            lam_high[part if both else slice(0, 1)],
-            kept,
-            first[at],
-            units,
-            sides_of,
-            turn,
-            lams,
-            stage_zl[:, part],
-            stage_zh[:, part],
-            effort[at],
+            *(v[at] for v in (zl, zh, xl, xh, weight, ok)),
+            np.zeros((len(ok[at]), n), bool),
         )
+        rows = dual_samples.Functionals(W[at] if own else W, V, constant[at], extra[at])
+        low, high = (v[at] if kept else v for v in (lam_low, lam_high))
+        record = Record(units, sides_of, turn, lams, first[at])
+        evidence = dual_samples.Evidence(kept, low, high, record, *(v[:, at] for v in (stage_zl, stage_zh)))
+        dual_samples.bound_samples(model, sets, rows, search, lower[at], upper[at], evidence)
         if splits:
             split[at] = lower[at]
-            branching.branch_samples(
-                A,
-                B,
-                task.b,
-                code,
-                slope,
-                np.ascontiguousarray(inputs.centre[at]),
-                radius if len(radius) == 1 else radius[at],
-                -1 if inputs.card is None else inputs.card,
-                zl[at],
-                zh[at],
-                start.xl[at],
-                start.xh[at],
-                weight[at],
-                coefficient,
-                dual_kernels.SWEEPS,
-                W[at] if own else W,
-                V,
-                constant[at],
-                extra[at],
-                own,
-                steps,
-                splits,
-                ok[at],
-                split[at],
-                nodes[at],
-            )
-    xl, xh = (np.array(v) for v in (start.xl, start.xh))
+            branching.branch_samples(model, sets, rows, steps, splits, split[at], nodes[at])
     if ok.any():
         low, high = task.activation.interval(zl[ok], np.maximum(zl[ok], zh[ok]))
         if not task.activation.piecewise_linear:  # maps that are evaluated with an error

@@ -1,434 +1,213 @@
-"""The dual bound of a batch, sample by sample: passes of refinement, the functionals, ascent where it may help."""
+"""The dual bound of a batch: the functionals of every sample, ascent where it may help, and the passes of refinement
+before."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from jaxtyping import Float
 
 from implicit_models.kernels import kernel
 from implicit_models.robustness.bounding.ascent import ascend
 from implicit_models.robustness.bounding.dual_kernels import (
+    SWEEPS,
+    Model,
+    Record,
+    Sets,
     evaluate,
-    reduce_units,
+    multipliers,
+    product,
+    reduce,
     refine,
-    rows_of,
-    slopes_of,
-    split_units,
-    take,
-    take_rows,
+    sample_of,
 )
+from implicit_models.robustness.bounding.line_choice import Relaxation
 from implicit_models.robustness.bounding.relaxation import PIECEWISE_LINEAR
 
 # what the barriers may cost: of the gain on the bound before, or of the bound's own spread if that is more
 ACCURACY, ASCENT_TOL = 2e-2, 5e-3
+LEAST_GAIN = 1e-3  # of a pass, below which a sample's refinement ends
 
 
-@kernel
-def _corners(order, n_linear, zl, zh, a):
-    k = order.size - n_linear
-    z, x = np.zeros((k, 3)), np.zeros((k, 3))
-    for i in range(k):
-        unit = order[n_linear + i]
-        z[i, 0], x[i, 0] = zl[unit], a[unit] * zl[unit]
-        z[i, 2], x[i, 2] = zh[unit], zh[unit]
-    return z, x
+class Functionals(NamedTuple):
+    """Rows W x + V u + constant; W and V for all samples (1, rows, .) or one set a sample. extra: magnitudes that scale
+    the rounding of a row."""
+
+    W: Float[np.ndarray, "S rows n"]
+    V: Float[np.ndarray, "S rows p"]
+    constant: Float[np.ndarray, "N rows"]
+    extra: Float[np.ndarray, "N rows"]
 
 
-@kernel
-def _ascend_rows(
-    A_g,
-    B_g,
-    b,
-    code,
-    a,
-    order,
-    slope,
-    n_linear,
-    R,
-    feed,
-    reduced,
-    reduced_from,
-    u0,
-    radius,
-    zl,
-    zh,
-    C,
-    V,
-    lam,
-    wanted,
-    steps,
-    allowed,
-    enough,
-):
-    """Better multipliers for the rows that are wanted, in place of lam (rows, m); returns Newton steps taken."""
-    rows, m = C.shape
-    k = m - n_linear
-    corners_z, corners_x = _corners(order, n_linear, zl, zh, a)
-    bias = np.empty(k)
-    linear_bias = np.empty(n_linear)
-    for i in range(n_linear):
-        linear_bias[i] = b[order[i]]
-    for i in range(k):
-        bias[i] = b[order[n_linear + i]]
-    inputs = B_g[n_linear:].copy()
-    if n_linear:
-        bias += np.dot(feed, linear_bias)
-        inputs += np.dot(feed, B_g[:n_linear])
-    taken = 0
-    for r in range(rows):
-        if not wanted[r]:
-            continue
-        # ascent bounds -c'x - v'u from above: its multipliers are minus those of the row
-        c, q0 = -C[r, n_linear:], -V[r]
-        offset = 0.0
-        if n_linear:
-            through = np.dot(C[r, :n_linear].copy(), R)
-            c = c - np.dot(C[r, :n_linear].copy(), reduced_from)
-            q0 = q0 - np.dot(through, B_g[:n_linear])
-            offset = -np.dot(through, linear_bias)
-        inner = -lam[r, n_linear:]
-        inner = inner.copy()
-        taken += ascend(
-            reduced,
-            inputs,
-            bias,
-            c,
-            q0,
-            u0,
-            radius,
-            corners_z,
-            corners_x,
-            inner,
-            steps,
-            ASCENT_TOL,
-            allowed[r],
-            enough[r] - offset,
-        )[1]
-        lam[r, n_linear:] = -inner
-        if n_linear:
-            lam[r, :n_linear] = np.dot(C[r, :n_linear].copy(), R) - np.dot(inner, feed)
-    return taken
+@kernel(error_model="numpy")
+def bound_functionals(model, sets, rows, sweeps, steps, stop, lower, kept, taken):
+    """Lower bounds of the live samples' rows, raised in `lower` (N, rows) where they are better.
 
-
-@kernel
-def functionals(
-    A,
-    B,
-    b,
-    code,
-    a,
-    fixed,
-    u0,
-    radius,
-    card,
-    zl,
-    zh,
-    xl,
-    xh,
-    weight,
-    coefficient,
-    sweeps,
-    W,
-    V,
-    constant,
-    extra,
-    steps,
-    stop,
-    lower,
-    out,
-    keep,
-    kept,
-):
-    """Lower bounds of rows W x + V u + constant, raised in `lower` where they are better; kept (rows, n): the
-    multipliers of those.
+    steps: Newton steps of the ascent at most, 0 for none. stop: a positive bound is enough. kept (N, rows, n), or (0,
+    rows, n) for none: the multipliers of the bounds that are better. taken (N,): Newton steps are added.
     """
-    rows = W.shape[0]
-    order, slope, n_linear = split_units(zl, zh, code, a, fixed)
-    m = order.size
-    k = m - n_linear
-    A_g, B_g = take(A, order, order), take_rows(B, order)
-    R, feed, reduced = reduce_units(A_g, slope, n_linear)
-    reduced_from = np.dot(R, np.ascontiguousarray(A_g[:n_linear, n_linear:])) if n_linear else np.zeros((0, k))
-    below, above = slopes_of(order, n_linear, zl, zh, code, a)
-    C = np.empty((rows, m))
-    for r in range(rows):
+    out, tried, no_row = np.empty(lower.shape[1]), np.empty(lower.shape[1]), np.empty((0, 0))
+    for s in range(sets.live.size):
+        if sets.live[s]:
+            own = s if rows.W.shape[0] > 1 else 0
+            part = kept[s] if kept.shape[0] else no_row
+            row = Functionals(rows.W[own], rows.V[own], rows.constant[s], rows.extra[s])
+            taken[s] += _bounded(model, sample_of(sets, s), row, sweeps, steps, stop, lower[s], part, out, tried)
+
+
+@kernel(error_model="numpy")
+def _bounded(model, sample, rows, sweeps, steps, stop, lower, kept, out, again):
+    """`bound_functionals` of one sample; returns Newton steps. out, again (rows,): scratch."""
+    count, p = rows.W.shape[0], rows.V.shape[1]
+    reduced = reduce(model, sample)
+    order, m = reduced.order, reduced.order.size
+    C = np.empty((count, m))
+    for r in range(count):
         for i in range(m):
-            C[r, i] = W[r, order[i]]
-    lam = rows_of(C, order, n_linear, R, reduced_from, feed, reduced, below, above, sweeps, 1e-10)
-    evaluate(
-        lam,
-        C,
-        V + np.dot(lam, B_g),
-        constant,
-        order,
-        A_g,
-        b,
-        u0,
-        radius,
-        card,
-        zl,
-        zh,
-        xl,
-        xh,
-        code,
-        a,
-        weight,
-        extra,
-        coefficient,
-        out,
-    )
-    taken = 0
-    possible = steps > 0 and k > 0 and card < 0
-    for i in range(k):
-        possible &= code[order[n_linear + i]] == PIECEWISE_LINEAR
-    if possible:
-        wanted = np.ones(rows, np.bool_)
-        enough, allowed = np.full(rows, -np.inf), ACCURACY * np.maximum(out - lower, 0.0)
-        for r in range(rows):
-            if stop:
-                wanted[r] = max(out[r], lower[r]) <= 0
-                enough[r] = -1e-9 * (1 + abs(constant[r])) + constant[r]
-        tried = lam.copy()
-        taken = _ascend_rows(
-            A_g,
-            B_g,
-            b,
-            code,
-            a,
-            order,
-            slope,
-            n_linear,
-            R,
-            feed,
-            reduced,
-            reduced_from,
-            u0,
-            radius,
-            zl,
-            zh,
-            C,
-            V,
-            tried,
-            wanted,
-            steps,
-            allowed,
-            enough,
-        )
-        again = np.empty(rows)
-        evaluate(
-            tried,
-            C,
-            V + np.dot(tried, B_g),
-            constant,
-            order,
-            A_g,
-            b,
-            u0,
-            radius,
-            card,
-            zl,
-            zh,
-            xl,
-            xh,
-            code,
-            a,
-            weight,
-            extra,
-            coefficient,
-            again,
-        )
-        for r in range(rows):
-            if again[r] > out[r]:
-                out[r] = again[r]
-                lam[r] = tried[r]
-    if keep:
-        for r in range(rows):
-            if out[r] > lower[r]:
-                kept[r] = 0
-                for i in range(m):
-                    kept[r, order[i]] = lam[r, i]
-    for r in range(rows):
+            C[r, i] = rows.W[r, order[i]]
+    lam = multipliers(reduced, C, sweeps, 1e-10)
+    possible = steps > 0 and m > reduced.n_linear and sample.card < 0
+    for i in range(reduced.n_linear, m):
+        possible &= model.code[order[i]] == PIECEWISE_LINEAR
+    taken, tried, bound = 0, lam, out
+    for attempt in range(2):
+        if attempt == 1:
+            if not possible:
+                break
+            tried, bound = lam.copy(), again
+            taken = _ascend_rows(model, sample, reduced, rows, C, tried, steps, stop, lower, out)
+        Q = product(tried, reduced.B)
+        for r in range(count):
+            for j in range(p):
+                Q[r, j] = rows.V[r, j] + Q[r, j]
+        evaluate(model, sample, reduced, tried, C, Q, rows.constant, rows.extra, bound)
+    for r in range(count):
+        if possible and again[r] > out[r]:
+            out[r] = again[r]
+            for i in range(m):
+                lam[r, i] = tried[r, i]
+        if kept.shape[0] and out[r] > lower[r]:
+            for i in range(kept.shape[1]):
+                kept[r, i] = 0
+            for i in range(m):
+                kept[r, order[i]] = lam[r, i]
         lower[r] = max(lower[r], out[r])
     return taken
 
 
-@kernel
-def bound_samples(
-    A,
-    B,
-    b,
-    code,
-    a,
-    U,
-    radius,
-    card,
-    zl,
-    zh,
-    xl,
-    xh,
-    weight,
-    coefficient,
-    passes,
-    sweeps,
-    W,
-    V,
-    constant,
-    extra,
-    own_rows,
-    steps,
-    stop,
-    both,
-    ok,
-    lower,
-    upper,
-    kept,
-    lam_low,
-    lam_high,
-    kept_stages,
-    first,
-    units,
-    sides,
-    turn,
-    lams,
-    stage_zl,
-    stage_zh,
-    effort,
-):
-    """Every sample that is ok: zl, zh (N, n) and lower, upper (N, rows) made tighter in place.
+@kernel(error_model="numpy")
+def _corners(reduced, sample, slope):
+    """Corners (k, 3) of the triangles of the non-linear units."""
+    k = reduced.order.size - reduced.n_linear
+    z, x = np.zeros((k, 3)), np.zeros((k, 3))
+    for i in range(k):
+        unit = reduced.order[reduced.n_linear + i]
+        z[i, 0], x[i, 0] = sample.zl[unit], slope[unit] * sample.zl[unit]
+        z[i, 2], x[i, 2] = sample.zh[unit], sample.zh[unit]
+    return z, x
 
-    radius (1, p) or (N, p); W, V (rows, .) or, with own_rows, (N, rows, .); lams and what is beside it: rows kept of
-    the passes, those of sample i from first[i] on; stage_zl, stage_zh (passes, N, n): the bounds after each pass.
-    effort: (N, 2) passes and Newton steps.
-    """
-    rows = lower.shape[1]
-    out = np.empty(rows)
-    fixed = np.zeros(A.shape[0], np.bool_)
-    for s in range(U.shape[0]):
-        if not ok[s]:
+
+@kernel(error_model="numpy")
+def _ascend_rows(model, sample, reduced, rows, C, lam, steps, stop, lower, found):
+    """Better multipliers in place of lam (rows, m) with bounds `found`; with `stop` for the rows not positive yet.
+    Returns Newton steps taken."""
+    count, m = C.shape
+    n_linear, p = reduced.n_linear, rows.V.shape[1]
+    k = m - n_linear
+    corners_z, corners_x = _corners(reduced, sample, model.slope)
+    bias, linear_bias = np.empty(k), np.empty(n_linear)
+    for i in range(n_linear):
+        linear_bias[i] = model.b[reduced.order[i]]
+    for i in range(k):
+        bias[i] = model.b[reduced.order[n_linear + i]]
+    inputs = reduced.B[n_linear:].copy()
+    if n_linear:
+        bias += np.dot(reduced.feed, linear_bias)
+        fed = product(reduced.feed, reduced.B[:n_linear])
+        for i in range(k):
+            for j in range(p):
+                inputs[i, j] += fed[i, j]
+    taken, first, c, q0, inner = 0, np.empty(n_linear), np.empty(k), np.empty(p), np.empty(k)
+    for r in range(count):
+        if stop and not max(found[r], lower[r]) <= 0:
             continue
-        r = radius[s if radius.shape[0] > 1 else 0]
-        w, v = (W[s], V[s]) if own_rows else (W[0], V[0])
-        at = first[s]
-        known = False
-        for turn_of in range(passes):
-            if stop:
-                effort[s, 1] += functionals(
-                    A,
-                    B,
-                    b,
-                    code,
-                    a,
-                    fixed,
-                    U[s],
-                    r,
-                    card,
-                    zl[s],
-                    zh[s],
-                    xl[s],
-                    xh[s],
-                    weight[s],
-                    coefficient,
-                    sweeps,
-                    w,
-                    v,
-                    constant[s],
-                    extra[s],
-                    0,
-                    True,
-                    lower[s],
-                    out,
-                    kept,
-                    lam_low[s if kept else 0],
-                )
-                known = lower[s].min() > 0
-                if known:
-                    break
-            gain, count = refine(
-                A,
-                B,
-                b,
-                code,
-                a,
-                fixed,
-                U[s],
-                r,
-                card,
-                zl[s],
-                zh[s],
-                xl[s],
-                xh[s],
-                weight[s],
-                coefficient,
-                sweeps,
-                kept_stages,
-                units[at:],
-                sides[at:],
-                lams[at:],
-            )
-            if kept_stages:
-                turn[at : at + count] = turn_of
-                at += count
-                for later in range(turn_of, passes):
-                    stage_zl[later, s], stage_zh[later, s] = zl[s], zh[s]
-            effort[s, 0] += 1
-            if gain < 1e-3:
-                break
-        if not known:
-            effort[s, 1] += functionals(
-                A,
-                B,
-                b,
-                code,
-                a,
-                fixed,
-                U[s],
-                r,
-                card,
-                zl[s],
-                zh[s],
-                xl[s],
-                xh[s],
-                weight[s],
-                coefficient,
-                sweeps,
-                w,
-                v,
-                constant[s],
-                extra[s],
-                steps,
-                stop,
-                lower[s],
-                out,
-                kept,
-                lam_low[s if kept else 0],
-            )
-        if both:
-            negative = -upper[s]
-            effort[s, 1] += functionals(
-                A,
-                B,
-                b,
-                code,
-                a,
-                fixed,
-                U[s],
-                r,
-                card,
-                zl[s],
-                zh[s],
-                xl[s],
-                xh[s],
-                weight[s],
-                coefficient,
-                sweeps,
-                -w,
-                -v,
-                -constant[s],
-                extra[s],
-                steps,
-                False,
-                negative,
-                out,
-                kept,
-                lam_high[s if kept else 0],
-            )
-            upper[s] = -negative
+        allowed = ACCURACY * max(found[r] - lower[r], 0.0)
+        enough = -1e-9 * (1 + abs(rows.constant[r])) + rows.constant[r] if stop else -np.inf
+        # ascent bounds -c'x - v'u from above: its multipliers are minus those of the row
+        for i in range(k):
+            c[i], inner[i] = -C[r, n_linear + i], -lam[r, n_linear + i]
+        for j in range(p):
+            q0[j] = -rows.V[r, j]
+        if n_linear:
+            for i in range(n_linear):
+                first[i] = C[r, i]
+            through = np.dot(first, reduced.R)
+            c -= np.dot(first, reduced.onto)
+            q0 -= np.dot(through, reduced.B[:n_linear])
+            enough += np.dot(through, linear_bias)
+        relaxed = Relaxation(reduced.among, inputs, bias, c, q0, sample.centre, sample.radius, corners_z, corners_x)
+        taken += ascend(relaxed, inner, steps, ASCENT_TOL, allowed, enough)[1]
+        for i in range(k):
+            lam[r, n_linear + i] = -inner[i]
+        if n_linear:
+            direct, fed_back = np.dot(first, reduced.R), np.dot(inner, reduced.feed)
+            for i in range(n_linear):
+                lam[r, i] = direct[i] - fed_back[i]
+    return taken
+
+
+class Search(NamedTuple):
+    """How far the bounds go: passes of refinement, Newton steps of the ascent, `stop` once a sample's lower bounds are
+    positive, `both` sides of the functionals."""
+
+    passes: int
+    steps: int
+    stop: bool
+    both: bool
+
+
+class Evidence(NamedTuple):
+    """What is kept for the checker: multipliers of the lower and upper bounds (N, rows, n), those of the passes, and
+    zl, zh (passes, N, n) after each; nothing where keep is False."""
+
+    keep: bool
+    low: np.ndarray
+    high: np.ndarray
+    record: Record
+    zl: np.ndarray
+    zh: np.ndarray
+
+
+def bound_samples(
+    model: Model,
+    sets: Sets,
+    rows: Functionals,
+    search: Search,
+    lower: Float[np.ndarray, "N rows"],
+    upper: Float[np.ndarray, "N rows"],
+    evidence: Evidence,
+) -> np.ndarray:
+    """Every live sample: sets.zl, sets.zh and lower, upper made tighter in place. Returns (N, 2) passes and Newton
+    steps."""
+    effort = np.zeros((len(lower), 2), np.int64)
+    passes, taken = effort[:, 0].copy(), effort[:, 1].copy()
+    known, going, gains = np.zeros(len(lower), bool), sets.live.copy(), np.empty(len(lower))
+    for turn in range(search.passes):
+        if search.stop:
+            bound_functionals(model, sets._replace(live=going), rows, SWEEPS, 0, True, lower, evidence.low, taken)
+            known |= going & (lower.min(axis=1) > 0)
+            going &= ~known
+        refine(model, sets._replace(live=going), SWEEPS, evidence.keep, turn, evidence.record, gains)
+        if evidence.keep:
+            evidence.zl[turn:, going], evidence.zh[turn:, going] = sets.zl[going], sets.zh[going]
+        passes += going
+        going &= ~(gains < LEAST_GAIN)
+    last = sets._replace(live=sets.live & ~known)
+    bound_functionals(model, last, rows, SWEEPS, search.steps, search.stop, lower, evidence.low, taken)
+    if search.both:
+        turned = Functionals(-rows.W, -rows.V, -rows.constant, rows.extra)
+        negative = -upper
+        bound_functionals(model, sets, turned, SWEEPS, search.steps, False, negative, evidence.high, taken)
+        upper[sets.live] = -negative[sets.live]
+    return np.stack([passes, taken], axis=1)

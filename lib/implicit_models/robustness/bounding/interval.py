@@ -115,7 +115,7 @@ def _verified(
     finite = np.isfinite(size).all(axis=1)
     if act.componentwise:
         ends = np.concatenate([c - reach, c + reach], axis=1)
-        found = _solved(*model, torch.from_numpy(ends)).numpy()
+        found = _solved(*model, torch.from_numpy(ends)).numpy()  # type: ignore[call-arg]
         l, h = np.minimum(found[:, :n], found[:, n:]), np.maximum(found[:, :n], found[:, n:])
     else:
         l, h = _from_the_box(problem, inputs, c, reach)

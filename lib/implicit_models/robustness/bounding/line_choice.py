@@ -13,13 +13,30 @@ gradient steps.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from implicit_models.kernels import kernel
 
 _SWEEPS, _ROUNDS = 40, 4
 _WORTH = 0.05  # of the gap, or of the bound's change, that a step must gain
+
+
+class Relaxation(NamedTuple):
+    """What the bound of a row c, q0 is made of; see `ascent`: reduced = A~, inputs = B~, bias = b~, corners of the
+    triangles."""
+
+    reduced: Float[np.ndarray, "k k"]
+    inputs: Float[np.ndarray, "k p"]
+    bias: Float[np.ndarray, " k"]
+    c: Float[np.ndarray, " k"]
+    q0: Float[np.ndarray, " p"]
+    u0: Float[np.ndarray, " p"]
+    radius: Float[np.ndarray, " p"]
+    corners_z: Float[np.ndarray, "k 3"]
+    corners_x: Float[np.ndarray, "k 3"]
 
 
 @kernel(error_model="numpy")
@@ -72,8 +89,10 @@ def _follow(reduced, c, z, corners_z, corners_x, lam):
 
 
 @kernel(error_model="numpy")
-def bound_of(reduced, bias, c, q, u0, radius, corners_z, corners_x, lam, mu):
+def bound_of(relaxed, q, lam, mu):
     """g at lam with its q; fills mu."""
+    reduced, bias, c, u0, radius = relaxed.reduced, relaxed.bias, relaxed.c, relaxed.u0, relaxed.radius
+    corners_z, corners_x = relaxed.corners_z, relaxed.corners_x
     total = 0.0
     for j in range(q.size):
         total += q[j] * u0[j] + radius[j] * abs(q[j])
@@ -89,14 +108,16 @@ def bound_of(reduced, bias, c, q, u0, radius, corners_z, corners_x, lam, mu):
 
 
 @kernel(error_model="numpy")
-def choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x, lam, sufficient, enough):
+def choose_lines(relaxed, lam, sufficient, enough):
     """Improve lam (k) in place; returns (g, whether the gap to the optimum is at most `sufficient` or g < enough).
     Arguments: see `ascend`.
     """
+    reduced, inputs, bias, c, q0 = relaxed.reduced, relaxed.inputs, relaxed.bias, relaxed.c, relaxed.q0
+    u0, radius, corners_z, corners_x = relaxed.u0, relaxed.radius, relaxed.corners_z, relaxed.corners_x
     k = lam.size
     mu, other, x, z = np.empty(k), np.empty(k), np.zeros(k), np.empty(k)
     q = q0 + np.dot(lam, inputs)
-    g = bound_of(reduced, bias, c, q, u0, radius, corners_z, corners_x, lam, mu)
+    g = bound_of(relaxed, q, lam, mu)
     for _ in range(_ROUNDS):
         if g < enough:
             return g, True
@@ -105,14 +126,16 @@ def choose_lines(reduced, inputs, bias, c, q0, u0, radius, corners_z, corners_x,
         gap = g - np.dot(c, x) - np.dot(q0, u) if inside else math.inf
         if gap <= sufficient:
             return g, True
-        other[:] = lam
+        for i in range(k):
+            other[i] = lam[i]
         _follow(reduced, c, z, corners_z, corners_x, other)
         q_other = q0 + np.dot(other, inputs)
-        found = bound_of(reduced, bias, c, q_other, u0, radius, corners_z, corners_x, other, mu)
+        found = bound_of(relaxed, q_other, other, mu)
         if not found < g:
             break
         gain, g, q = g - found, found, q_other
-        lam[:] = other
+        for i in range(k):
+            lam[i] = other[i]
         if gain < _WORTH * (gap if inside else sufficient):
             break
     return g, False

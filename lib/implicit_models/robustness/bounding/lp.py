@@ -184,11 +184,11 @@ class Programme:
         solver.passModel(lp)
         self.solver = solver
 
-    def set_sample(self, i: int, units: Units) -> None:
+    def set_sample(self, i: int | np.integer, units: Units) -> None:
         """Bounds and slopes of sample i; the multipliers, costs and basis of the last one stay as a start."""
         inputs, task, n = self.inputs, self.task, self.task.n
         radius = inputs.radius if inputs.shared else inputs.radius[i]
-        self.up, self.down = (radius, radius) if self.rooms is None else (room[i] for room in self.rooms)
+        self.up, self.down = (radius, radius) if self.rooms is None else (room[i] for room in self.rooms)  # type: Any, Any
         if self.solver is None or (inputs.card is not None and not (inputs.shared and self.rooms is None)):
             self._build()
         self.u0, h = inputs.centre[i], self.solver
@@ -247,7 +247,7 @@ def _finite(z: np.ndarray) -> np.ndarray:
 def weak_dual(
     task: Problem,
     inputs: Uncertainty,
-    i: int,
+    i: int | np.integer,
     units: Units,
     w: np.ndarray,
     v: np.ndarray,
@@ -281,12 +281,12 @@ def weak_dual(
     return float(value - rounding_of(task) * size), lam
 
 
-def batch_units(task: Problem, start: Bounds, relaxation: str, i: int) -> Units:
+def batch_units(task: Problem, start: Bounds, relaxation: str, i: int | np.integer) -> Units:
     """The units of sample i from its pre-activation bounds (triangle) or from its box."""
     a = _slopes(task)
     if relaxation == "triangle":
         return triangle_units(start.zl[i], np.maximum(start.zh[i], start.zl[i]), a)
-    return box_units(start.cert.x0[i], start.cert.sigma[i], a, relaxation)
+    return box_units(start.cert.x0[i], start.cert.sigma[i], a, relaxation)  # type: ignore[index]
 
 
 def solve_batch(
@@ -296,7 +296,7 @@ def solve_batch(
     start: Bounds,
     relaxation: str,
     signs: tuple[int, ...] = (1,),
-) -> Iterator[tuple[int, int, int, Units, np.ndarray, np.ndarray, float, Solved]]:
+) -> Iterator[tuple[int | np.integer, int, int, Units, np.ndarray, np.ndarray, float, Solved]]:
     """Solve every programme in turn: (sample, functional, sign, units, w, v, const, solution); samples that are not
     "ok" are left out."""
     programme = Programme(task, inputs)

@@ -76,7 +76,7 @@ class BoundsCertificate:
     spec: np.ndarray | None = None
     lb: np.ndarray | None = None
     ub: np.ndarray | None = None
-    status: np.ndarray | None = None
+    status: Any = None
     xl: np.ndarray | None = None
     xh: np.ndarray | None = None
     zl: np.ndarray | None = None
@@ -272,7 +272,7 @@ class _Check:
     def box(self) -> tuple[np.ndarray, ...]:
         """|x - x0| <= sigma, and what it says about z."""
         c, n = self.cert, self.n
-        x0, sigma = (np.where(self.claims[:, None], v, 0.0) for v in (c.x0, c.sigma))
+        x0, sigma = (np.where(self.claims[:, None], v, 0.0) for v in (c.x0, c.sigma))  # type: ignore[arg-type]
         Ax, Ax_error = outward.product(x0, c.A)
         z, z_error = Ax + self.pre, Ax_error + self.pre_error
         low, high = outward.image(c.segments, z - z_error, z + z_error)
@@ -310,7 +310,10 @@ class _Check:
         """The box [il, ih] is mapped into itself; A_ii acts on the end of its own state, by the root of z = rest + A_ii
         phi(z)."""
         c = self.cert
-        il, ih, zl, zh = (np.where(self.claims[:, None], v, 0.0) for v in (c.il, c.ih, c.zl0, c.zh0))
+        il, ih, zl, zh = (
+            np.where(self.claims[:, None], v, 0.0)  # type: ignore[arg-type]
+            for v in (c.il, c.ih, c.zl0, c.zh0)
+        )
         a = np.where(self.single, self.diagonal, 0.0)
         plus, minus = 0.5 * (c.A + self.absolute), 0.5 * (self.absolute - c.A)
         up, down = np.maximum(a, 0), np.maximum(-a, 0)
@@ -388,7 +391,9 @@ class _Check:
         self.fail((c.zl - digits(c.zl) <= self.zl) & (self.zh <= c.zh + digits(c.zh)), "a pre-activation is not proved")
         low, high = outward.image(c.segments, *(np.where(self.claims[:, None], v, 0.0) for v in (self.zl, self.zh)))
         low, high = np.maximum(self.xl, low), np.minimum(self.xh, high)
-        good = (c.xl - 4 * EPS * np.abs(c.xl) <= low) & (high <= c.xh + 4 * EPS * np.abs(c.xh))
+        good = (c.xl - 4 * EPS * np.abs(c.xl) <= low) & (  # type: ignore[operator, arg-type]
+            high <= c.xh + 4 * EPS * np.abs(c.xh)  # type: ignore[operator, arg-type]
+        )
         self.fail(good, "a state is not proved")
 
     def outputs(self) -> None:
@@ -436,7 +441,7 @@ class _Check:
         slope = outward.slopes(c.segments, self.n)
         if np.isnan(slope).any():
             raise ValueError("the programmes are for piecewise-linear maps")
-        x0, sigma = (v[at] for v in self.centre_box)
+        x0, sigma = (v[at] for v in self.centre_box)  # type: ignore[union-attr]
         error = 4 * EPS * (np.abs(x0) + sigma)
         low = np.where(slope > 0, x0 - sigma - error, np.maximum(x0 - sigma - error, 0.0))
         high = np.maximum(x0 + sigma + error, low)

@@ -51,7 +51,7 @@ class Columns(NamedTuple):
             self.values[part], self.lost[part], self.norm[part] = rounded_columns(self.X[part], self.values.dtype)
 
     def part(self, which: slice) -> Columns:
-        return Columns(*(x[which] for x in self[:-1]), self.key)
+        return Columns(*(x[which] for x in self[:-1]), self.key)  # type: ignore[call-arg, arg-type]
 
     @property
     def on_host(self) -> bool:

@@ -73,7 +73,11 @@ def _absolute(layers: NetworkLayers) -> NetworkLayers:
             continue
         operands = [*node.args, *node.kwargs.values()]
         values = [a for a in operands if isinstance(a, fx.Node) and a.op != "get_attr"]
-        constants = [attribute(traced, a.target) if isinstance(a, fx.Node) else a for a in operands if a not in values]
+        constants = [
+            attribute(traced, a.target) if isinstance(a, fx.Node) else a  # type: ignore[arg-type]
+            for a in operands
+            if a not in values
+        ]
         takes_off = name in ("sub", "isub", "sub_")
         if takes_off and (len(values) > 1 or operands[0] is not values[0]) or name == "neg":
             raise ValueError(
@@ -89,11 +93,11 @@ def _absolute(layers: NetworkLayers) -> NetworkLayers:
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            factor = (module.weight if module.affine else torch.ones_like(module.running_var)) / torch.sqrt(
-                module.running_var + module.eps
-            )
-            module.running_mean.zero_()
-            module.running_var.fill_(1 - module.eps)
+            factor = (
+                module.weight if module.affine else torch.ones_like(module.running_var)  # type: ignore[arg-type]
+            ) / torch.sqrt(module.running_var + module.eps)  # type: ignore[operator, arg-type]
+            module.running_mean.zero_()  # type: ignore[union-attr]
+            module.running_var.fill_(1 - module.eps)  # type: ignore[union-attr]
             if module.affine:
                 module.weight.copy_(factor.abs())
                 module.bias.zero_()

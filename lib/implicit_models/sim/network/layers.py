@@ -41,7 +41,7 @@ OUT_OF_PLACE = {
     "sub_": "sub",
     "mul_": "mul",
     "div_": "div",
-}
+}  # type: dict[Any, Any]
 TRIED = 3  # samples of the forward passes that read shapes and compare the blocks with the network
 
 
@@ -90,7 +90,7 @@ class NetworkLayers:
     input_shape: tuple[int, ...]
     output: Reach
     dtype: torch.dtype
-    _needed: dict[str, tuple[fx.Node, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _needed: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def n_states(self) -> int:
@@ -132,7 +132,7 @@ class NetworkLayers:
         node = next(n for n in graph.nodes if (n.op == "output" if target is None else n.name == name))
         return self._value(node.args[0] if node.args else node.kwargs["input"], known)
 
-    def _value(self, goal: fx.Node, known: Mapping[int, Tensor]) -> Tensor:
+    def _value(self, goal: Any, known: Mapping[int, Tensor]) -> Tensor:
         ends = {b.node: i for i, b in enumerate(self.blocks)}
         if goal.name not in self._needed:
             self._needed[goal.name] = _ancestors(goal, ends)
@@ -186,7 +186,7 @@ def attribute(module: nn.Module, path: str) -> Any:
     return getattr(module.get_submodule(".".join(parts)), name)
 
 
-def _ancestors(goal: fx.Node, ends: Mapping[str, int]) -> tuple[fx.Node, ...]:
+def _ancestors(goal: Any, ends: Mapping[str, int]) -> tuple[Any, ...]:
     """Nodes that a value needs, in order, not looking behind the blocks it reads."""
     wanted, stack = {}, [goal]
     while stack:
@@ -320,7 +320,7 @@ def _compare(layers: NetworkLayers, network: nn.Module) -> None:
         )
 
 
-def _activation(traced: fx.GraphModule, node: fx.Node) -> str | None:
+def _activation(traced: fx.GraphModule, node: Any) -> str | None:
     if node.op == "call_module":
         name = activation_name(traced.get_submodule(node.target))
     else:

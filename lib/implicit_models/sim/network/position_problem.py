@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,7 +35,7 @@ class PositionProblem:
     """The rows of one block: what `solve_block` reads, or the targets and radii that `solve_working` does, and the way
     back to the network's units."""
 
-    arrays: tuple[np.ndarray, ...]
+    arrays: Any
     unit: Float[np.ndarray, " c"]  # c_j
     target: Float[np.ndarray, "P r"]  # t_i
     spread: Float[np.ndarray, "P r"]  # deviations of z_i

@@ -69,7 +69,7 @@ class Reach:
         return Reach(shape, out, self.channel)
 
 
-def _channels(read: list[np.ndarray | None], channels: int) -> np.ndarray | None:
+def _channels(read: list[Any], channels: int) -> np.ndarray | None:
     """The channels that a sum reads of one block; a single one is spread over all."""
     if any(c is None for c in read):
         return None
@@ -153,7 +153,7 @@ def _normalisation(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
     return reach
 
 
-MODULES: dict[type[nn.Module], Callable[[Any, Reach, tuple[int, ...]], Reach]] = {
+MODULES: dict[type[nn.Module], Callable[..., Reach]] = {
     **dict.fromkeys((nn.Conv1d, nn.Conv2d), _convolution),
     **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d), lambda module, reach, shape: pooled(module, reach)),
     **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d), _adaptive),
@@ -256,7 +256,7 @@ def _operands(args: tuple, kwargs: Mapping[str, Any]) -> list[Reach]:
 SUMS = ("add", "iadd", "sub", "isub", "add_", "sub_")
 QUOTIENTS = ("truediv", "itruediv", "div", "div_")
 FACTORS = ("mul", "imul", "mul_", "neg", *QUOTIENTS)
-FUNCTIONS: dict[str, Callable[[tuple[int, ...], tuple, Mapping[str, Any]], Reach]] = {
+FUNCTIONS: dict[str, Callable[..., Reach]] = {
     **dict.fromkeys(SUMS, _sum),
     **dict.fromkeys(FACTORS, _factor),
     **dict.fromkeys(QUOTIENTS, _quotient),
@@ -270,9 +270,7 @@ FUNCTIONS: dict[str, Callable[[tuple[int, ...], tuple, Mapping[str, Any]], Reach
 }
 
 
-def reach_of(
-    module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[str, Any], shape: tuple[int, ...] | None
-) -> Any:
+def reach_of(module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[str, Any], shape: Any) -> Any:
     """What the value of an affine node reads: the rule of its module, or of its function or method `name`; sizes and
     constants pass as None.
 

@@ -72,7 +72,7 @@ def theorem_scale(A: Any, kappa: float) -> Float[np.ndarray, " n"]:
         except (RuntimeError, np.linalg.LinAlgError):
             s = np.full(M.shape[0], np.nan)
         # s >= 1 with |A|/kappa s = s - 1 < s proves lambda_PF(|A|) < kappa
-        proved = np.all(np.isfinite(s)) and np.all(s >= 1 - 1e-9)
+        proved = np.all(np.isfinite(s)) and np.all(s >= 1 - 1e-9)  # type: bool | np.bool_
         proved = proved and np.allclose(s - M @ s, 1.0, rtol=0, atol=1e-6 * np.max(s))
     if not proved:
         raise ValueError(

@@ -116,7 +116,7 @@ class States:
 
     def take(self, samples: Any) -> States:
         """The states of some samples (an index array, a mask or a slice), copied."""
-        parts = {name: np.array(getattr(self, name)[samples]) for name in ("X", "Z", "U", "Y")}
+        parts = {name: np.array(getattr(self, name)[samples]) for name in ("X", "Z", "U", "Y")}  # type: dict[str, Any]
         return replace(self, **parts, folder=None, _keep=None, _memo={})
 
 
@@ -139,7 +139,7 @@ class _Store:
     """Growing (m, k) matrices: in memory, or memory maps in a folder."""
 
     def __init__(self, m: int, folder: Path | None):
-        self.m, self.folder, self.arrays = m, folder, {}
+        self.m, self.folder, self.arrays = m, folder, {}  # type: int, Path | None, dict[str, Any]
 
     def write(self, name: str, at: int, rows: np.ndarray) -> None:
         if name not in self.arrays:
@@ -162,7 +162,7 @@ class _Recorder:
     """One forward pass per batch; the calls must be those of the first batch."""
 
     def __init__(self, network: nn.Module):
-        self.network, self.calls = network, None
+        self.network, self.calls = network, None  # type: nn.Module, Any
 
     def __call__(self, u: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
         calls, x, z = [], [], []
@@ -284,7 +284,7 @@ def states(
         activation_modules(network)
     run = network if dtype is None else copy.deepcopy(network).to(dtype)
     like = next((p for p in (*run.parameters(), *run.buffers()) if p.is_floating_point()), torch.empty(0))
-    recorder, store, keep = _Recorder(run), None, None
+    recorder, store, keep = _Recorder(run), None, None  # type: _Recorder, Any, Any
     with evaluation_mode(run):
         for at in range(0, m, batch_size):
             part = U[at : at + batch_size]
@@ -316,4 +316,4 @@ def states(
     flat = (U.cpu().numpy() if isinstance(U, Tensor) else U).reshape(m, -1)
     blocks = _implicit_blocks(network) if implicit else recorder.blocks()
     X, Z, Y = (store.finished(name) for name in ("X", "Z", "Y"))
-    return States(X, Z, flat, Y, blocks, network, folder, tuple(U.shape[1:]), keep)
+    return States(X, Z, flat, Y, blocks, network, folder, tuple(U.shape[1:]), keep)  # type: ignore[arg-type]

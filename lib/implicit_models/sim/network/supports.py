@@ -30,7 +30,7 @@ def sources_of(layers: NetworkLayers, block: int, support: Support) -> dict[int,
             for k in every
             for p in [math.prod(layers.shape_of(k)[1:])]
         }
-    found = {int(k): np.asarray(v) for k, v in support(layers, block).items()}
+    found = {int(k): np.asarray(v) for k, v in support(layers, block).items()}  # type: ignore[operator]
     for k, index in found.items():
         places = math.prod(layers.shape_of(k)[1:]) if INPUT <= k < block else 0
         if (

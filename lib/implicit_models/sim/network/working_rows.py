@@ -144,7 +144,7 @@ def _solve_batch(
         "fit_refit": np.ones(b),
         "violation": np.zeros(b),
         "reason": np.full(b, EMPTY, np.int8),
-    }
+    }  # type: dict[str, Any]
     kept["reason"][~np.isfinite(zz)] = NOT_FINITE
     entries: list[tuple[np.ndarray, ...]] = [
         (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))

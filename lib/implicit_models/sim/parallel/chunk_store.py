@@ -55,7 +55,7 @@ class ChunkStore:
             text = json.dumps({"key": key, "chunks": [list(c) for c in chunks]})
             _write(manifest, lambda f: f.write(text.encode()))
             return
-        found = read_manifest(self.folder)
+        found = read_manifest(self.folder)  # type: Any
         if found["key"] != key:
             raise ValueError(
                 f"{self.folder} holds the finished rows of another problem (key {found['key'][:12]}, this one has"
@@ -80,7 +80,7 @@ class ChunkStore:
             return None
 
     def save(self, chunk: Chunk, result: Result) -> None:
-        _write(self.path(chunk), lambda f: np.savez(f, **result))
+        _write(self.path(chunk), lambda f: np.savez(f, **result))  # type: ignore[arg-type]
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_all_start_methods, get_context
@@ -74,7 +74,7 @@ def run_processes(
     report: RunReport,
     start_method: str | None,
     warm_up: Callable[[], None] | None = None,
-) -> Iterator[tuple[Chunk, Result]]:
+) -> Generator[tuple[Chunk, Result], None, None]:
     """Results as they come.
 
     Raises: ValueError for an unknown start method; WorkerLost if pools die three times in a row without a result.
@@ -98,7 +98,7 @@ def run_processes(
         while left:
             setting = (solver, warm_up, folder, list(arrays), os.getpid())
             pool = ProcessPoolExecutor(min(report.workers, len(left)), get_context(start_method), _begin, setting)
-            solved_before, futures = len(left), {}
+            solved_before, futures = len(left), {}  # type: int, dict[Any, Chunk]
             try:
                 if not report.start_s:
                     wait([pool.submit(_ready) for _ in range(report.workers)])

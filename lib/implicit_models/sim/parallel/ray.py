@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ def writable_alias(a: np.ndarray) -> np.ndarray:
     """
     if a.flags.writeable or not a.size:
         return a
-    memory = (ctypes.c_char * a.nbytes).from_address(a.ctypes.data)
+    memory = (ctypes.c_char * a.nbytes).from_address(a.ctypes.data)  # type: Any
     alias = np.frombuffer(memory, a.dtype).reshape(a.shape)
     memory.owner = a  # the alias holds `memory`, which holds the array
     return alias
@@ -74,7 +74,7 @@ def run_ray(
     workers: int | None,
     address: str | None,
     warm_up: Callable[[], None] | None = None,
-) -> Iterator[tuple[Chunk, Result]]:
+) -> Generator[tuple[Chunk, Result], None, None]:
     """Results as they come; at most `WINDOW` chunks per worker are in flight.
 
     Raises: WorkerLost naming the chunk whose workers died more often than it is retried.
@@ -87,7 +87,7 @@ def run_ray(
     report.bytes_shared = sum(a.nbytes for a in arrays.values())
     ray.get([ray.remote(_ready).remote(warm_up) for _ in range(report.workers)])
     report.start_s = time.perf_counter() - begin
-    waiting, running = list(reversed(todo)), {}
+    waiting, running = list(reversed(todo)), {}  # type: list[Chunk], dict[Any, Chunk]
     try:
         while waiting or running:
             while waiting and len(running) < WINDOW * report.workers:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def map_chunks(
 
             results = run_ray(solver, todo, arrays, report, workers, address, warm_up)
         else:
-            results = run(solver, todo, arrays, report, warm_up)
+            results = run(solver, todo, arrays, report, warm_up)  # type: ignore[misc]
         with closing(results):  # an interrupt here stops the workers before it goes on
             for chunk, result in results:
                 if store is not None:
@@ -147,7 +147,7 @@ def _serial(
     arrays: dict[str, np.ndarray],
     report: RunReport,
     warm_up: Callable[[], None] | None,
-) -> Iterator[tuple[Chunk, Result]]:
+) -> Generator[tuple[Chunk, Result], None, None]:
     begin = time.perf_counter()
     with one_blas_thread():  # as everywhere else: the order of a sum depends on the number of threads
         if warm_up is not None:
@@ -164,7 +164,7 @@ def _threads(
     arrays: dict[str, np.ndarray],
     report: RunReport,
     warm_up: Callable[[], None] | None,
-) -> Iterator[tuple[Chunk, Result]]:
+) -> Generator[tuple[Chunk, Result], None, None]:
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     begin = time.perf_counter()

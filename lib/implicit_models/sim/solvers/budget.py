@@ -279,7 +279,7 @@ def solve_position(
             sizes = np.array([cap], np.int64)
             rows = np.unique(over[:, 0])
             place = {int(row): int(np.flatnonzero(at == row)[0]) for row in rows}
-            own = [place[int(row)] for row in rows]
+            own = [place[int(row)] for row in rows]  # type: ignore[assignment]
             capped, small, value, why = (
                 np.zeros((len(rows), 1, d)),
                 np.zeros((len(rows), 1)),

@@ -14,6 +14,7 @@ Source: Friedman, Hastie, Tibshirani (2010), covariance updates; Tsai thesis (20
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -182,7 +183,7 @@ class LassoRow:
     converged: bool
 
 
-def check_row(G: object, c: object, zz: object, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray, float, float]:
+def check_row(G: Any, c: Any, zz: Any, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray, float, float]:
     """One row problem as float64; ValueError names what does not fit."""
     G = np.ascontiguousarray(np.asarray(G, dtype=np.float64))
     c = np.ascontiguousarray(np.asarray(c, dtype=np.float64))
@@ -256,7 +257,7 @@ def lasso(
     return LassoRow(a, float(lam), float(gap), int(epochs), int(systems), bool(converged))
 
 
-def g(G: Float[np.ndarray, "d d"], c: Float[np.ndarray, " d"], zz: float, lam: float, **settings: float) -> float:
+def g(G: Float[np.ndarray, "d d"], c: Float[np.ndarray, " d"], zz: float, lam: float, **settings: Any) -> float:
     """g(lambda) = ||a*_Q(lambda)||_1: continuous, piecewise linear, non-increasing, 0 from lambda_max on.
 
     Args: as `lasso`.

@@ -124,7 +124,7 @@ def eliminate(
     d = found.ball.size
     allowed = found.ball.copy() if candidates is None else np.asarray(candidates, dtype=bool) & found.ball
     if allowed.shape != (d,):
-        raise ValueError(f"candidates must have shape ({d},), got {np.shape(candidates)}")
+        raise ValueError(f"candidates must have shape ({d},), got {np.shape(candidates)}")  # type: ignore[arg-type]
     proved = found.removable & allowed
     if order == "entry":
         if kappas is None:

@@ -11,6 +11,7 @@ be goes to `fista`, which its status says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeVarTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,6 +24,7 @@ from implicit_models.sim.solvers.row_kernels import FEW, solve_chunk
 from implicit_models.sim.solvers.unpenalised import eliminate
 from implicit_models.summaries import summary
 
+Arrays = TypeVarTuple("Arrays")
 ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
 LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
 NO_KNEE = 1e9  # beyond every coefficient: the perspective penalty is then the l1 norm
@@ -99,7 +101,7 @@ def solve_rows(
     objective over 2 lambda_1); SIM paper, (7), (11).
     """
     G, C, zz, kappa, *rest = check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol)
-    return solve_radii(G, C, zz, kappa[:, None], *rest)[0]
+    return solve_radii(G, C, zz, kappa[:, None], *rest)[0]  # type: ignore[index]
 
 
 def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
@@ -167,7 +169,7 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
             zz,
             finite,
             radii[:, t],
-            Rows(*(x[:, t].copy() for x in (A, multiplier, gap, pieces)), None),
+            Rows(*(x[:, t].copy() for x in (A, multiplier, gap, pieces)), None),  # type: ignore[call-arg]
             value[:, t],
             violation[:, t],
             settings,
@@ -187,8 +189,10 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
     good = _enough(gap, value, settings["rtol"], settings["slack"]) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
     if len(todo):  # a slack ball of large radius has a better bound
-        own = C[todo], zz[todo], A[todo], kappa[todo]
-        bound, found = gap_and_objective(G, *own, settings["ball_mask"], settings["beta"][todo], settings["ridge"])
+        own = C[todo], zz[todo], A[todo], kappa[todo]  # type: Any
+        bound, found = gap_and_objective(  # type: ignore[call-arg]
+            G, *own, settings["ball_mask"], settings["beta"][todo], settings["ridge"]
+        )
         better = bound < gap[todo]
         gap[todo[better]] = bound[better]
         todo = todo[
@@ -311,8 +315,8 @@ def _enough(gap, value, rtol, slack):
     return (gap <= rtol * value) | (gap <= slack)
 
 
-def _pick(rows: np.ndarray, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(array[rows] for array in arrays)
+def _pick(rows: np.ndarray, *arrays: *Arrays) -> tuple[*Arrays]:
+    return tuple(array[rows] for array in arrays)  # type: ignore[index]
 
 
 def _merge(first: np.ndarray, one: list[Rows], other: list[Rows]) -> list[Rows]:
@@ -325,7 +329,7 @@ def _merge(first: np.ndarray, one: list[Rows], other: list[Rows]) -> list[Rows]:
     ]
 
 
-def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol):
+def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
     """Validated float64 arrays (G, C, zz, kappa (r,), ball, beta (r,), ridge, rtol, slack (r,)) of a set of row
     problems.
 

@@ -68,7 +68,7 @@ class Screening:
     @property
     def removable(self) -> Bool[np.ndarray, " d"]:
         """Columns certified zero in every row: removing them changes no row's optimum."""
-        return self.certified.all(0)
+        return self.certified.all(0)  # type: ignore[return-value]
 
 
 def screen(
@@ -118,7 +118,7 @@ def screen(
     inside = _feasible(inside, kappas)
     finite = np.isfinite(zz) & np.isfinite(C).all(1)
     inside = np.where(finite[:, None], inside, 0.0)
-    blur, extra = 0.0, 0.0
+    blur, extra = 0.0, 0.0  # type: float | np.ndarray, float | np.ndarray
     if part is not None:
         blur = np.where(
             finite[:, None], part.rounding(G, np.where(finite[:, None], C, 0.0), np.where(finite, zz, 0.0), inside), 0.0

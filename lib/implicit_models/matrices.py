@@ -31,13 +31,13 @@ def absolute(M: Tensor) -> Tensor:
     return torch.sparse_csr_tensor(M.crow_indices(), M.col_indices(), M.values().abs(), size=M.shape)
 
 
-def check_finite(A: Tensor) -> None:
+def check_finite(A: Tensor, name: str = "A") -> None:
     """Raise ValueError naming how many values of a dense or sparse matrix are NaN or infinite."""
     values = A if A.layout is torch.strided else A.values()
     # the sum is finite for all but pathological values: one pass, no mask
     if not bool(torch.isfinite(values.sum())) and not bool(torch.isfinite(values).all()):
         raise ValueError(
-            f"A has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}"
+            f"{name} has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}"
         )
 
 

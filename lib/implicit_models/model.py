@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any, Self
@@ -11,19 +12,31 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.convergence import SolveStatistics
-from implicit_models.equilibrium.implicit import differentiable_result, differentiable_solve
+from implicit_models.equilibrium.implicit import differentiable_result, differentiable_solve, transformed
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
 from implicit_models.equilibrium.triangular import TriangularPlan
-from implicit_models.matrices import as_tensor, product
-from implicit_models.projection import project_rows_
+from implicit_models.matrices import as_tensor, check_finite, product
+from implicit_models.projection import project_rows, project_rows_
 from implicit_models.wellposed import Certificate, certificate
 
 SETTINGS = tuple(field.name for field in dataclasses.fields(SolverSettings))
 FEEDBACK = ("full", "strict_upper")
+NOT_A_GRAPH = (
+    "cannot record an implicit model: the number of its iterations depends on the data. Save model.state_dict() and"
+    " solve x = phi(A x + B u + b) where it is used, or, for a model made by compose.from_network, {verb} the network"
+    " that was read"
+)
+
+
+@torch._disable_dynamo  # and not torch.compiler.disable, whose import takes seconds
+def uncompiled(method: Callable[..., Any], *inputs: Any) -> Any:
+    """The method as it is: torch.compile goes around a solver, whose kernels are compiled already."""
+    return method(*inputs)
 
 
 def checked_size(name: str, value: Any, least: int = 1) -> int:
@@ -38,6 +51,7 @@ class ImplicitModel(nn.Module):
     """Implicit layer u -> y: an equilibrium state and a linear read-out.
 
     Mathematics: x = phi(A x + B u + b), y = C x + D u + d with ||A||_inf <= kappa kept by `project_` after each step.
+    Inputs (*, in_features), outputs (*, out_features), as `nn.Linear`.
 
     Args:
         in_features, out_features, n_states: p, q, n.
@@ -46,8 +60,15 @@ class ImplicitModel(nn.Module):
         skip: D is None if False. bias: b (n,) and d (q,), else None.
         feedback: "full", or "strict_upper": A is strictly upper triangular, in values and in gradient.
         solver, tol, tol_mode, max_iter, backward, on_failure: see `SolverSettings`; they belong to this instance.
-        seed: seeds the initial matrices, randn / n, through a generator of its own; None draws a fresh seed.
-    Raises: TypeError, ValueError naming the argument.
+        seed: seeds the initial matrices, randn / n, through a generator of its own; None draws them from torch's, so
+            that `torch.manual_seed` decides. They are drawn on the CPU: the same on every device.
+        device, dtype: of the parameters, as in `nn.Linear`; torch's defaults if None. Nothing is drawn on "meta".
+
+    Precision: inputs have the dtype of the parameters. Half precision is solved as it is, by Picard, and `tol` must be
+    one that it resolves (`NotConverged` says which); under `torch.autocast` the layer runs in the dtype of A.
+    torch.func: vmap, grad, jacrev, jacfwd and jacrev(jacfwd) go through, each sample's gradient by vmap(grad) included.
+    Pruning (`torch.nn.utils.prune`) and parametrizations with a right inverse of A are projected through.
+    Raises: TypeError, ValueError naming the argument; ValueError naming a parameter that is not finite, when it is met.
     Source: Tsai (2024), (2.1), section 5.2 (initialisation and projection).
     """
 
@@ -72,6 +93,8 @@ class ImplicitModel(nn.Module):
         backward: str = "implicit",
         on_failure: str = "warn",
         seed: int | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ):
         p, q, n = (
             checked_size("in_features", in_features),
@@ -79,20 +102,24 @@ class ImplicitModel(nn.Module):
             checked_size("n_states", n_states),
         )
         self._configure(activation, n, kappa, feedback, solver, tol, tol_mode, max_iter, backward, on_failure)
-        generator = torch.Generator()
-        if seed is None:
-            generator.seed()
-        else:
-            generator.manual_seed(checked_size("seed", seed, least=0))
+        generator = None if seed is None else torch.Generator().manual_seed(checked_size("seed", seed, least=0))
+        device = torch.get_default_device() if device is None else torch.device(device)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"dtype must be a floating torch.dtype, got {dtype!r}")
 
         def draw(rows: int, columns: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(rows, columns, generator=generator).to(torch.get_default_dtype()) / n)
+            if device.type == "meta":
+                return nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
+            M = torch.randn(rows, columns, generator=generator, device="cpu", dtype=dtype) / n
+            return nn.Parameter(M.to(device))
 
         self.A, self.B, self.C = draw(n, n), draw(n, p), draw(q, n)
         self.D = draw(q, p) if skip else None
-        self.b = nn.Parameter(torch.zeros(n)) if bias else None
-        self.d = nn.Parameter(torch.zeros(q)) if bias else None
-        self.project_()
+        self.b = nn.Parameter(torch.zeros(n, device=device, dtype=dtype)) if bias else None
+        self.d = nn.Parameter(torch.zeros(q, device=device, dtype=dtype)) if bias else None
+        if device.type != "meta":
+            self.project_()
 
     def _configure(
         self,
@@ -238,30 +265,60 @@ class ImplicitModel(nn.Module):
         return self.A.triu(1) if self.feedback == "strict_upper" else self.A
 
     def _substitution(self) -> TriangularPlan | None:
-        """Plan of a constant sparse A, kept until the buffer changes or moves; a trained A is looked at each time."""
+        """Plan of a constant sparse A, kept until the buffer changes or moves; a solve looks at a trained A itself."""
         if self.A.layout is torch.strided:
-            return automatic_plan(self.A, self.activation, self.settings)
+            return None
         values = self.A.values()
         key = (values.data_ptr(), values._version, values.device, values.dtype)
         if self._plan is None or self._plan[0] != key:
             self._plan = (key, automatic_plan(self.A, self.activation, self.settings))
         return self._plan[1]
 
-    def _check_input(self, U: Any, name: str = "U", ndim: int = 2) -> None:
+    def _check_input(self, U: Any, name: str = "U") -> None:
+        self._check_recording()
         if not isinstance(U, Tensor):
             raise TypeError(f"{name} must be a torch tensor, got {type(U).__name__}")
         if not U.dtype.is_floating_point:
             raise TypeError(f"{name} must have a floating dtype, got {U.dtype}")
+        if self.A.is_meta:
+            raise RuntimeError("the parameters are on the meta device: to_empty(device=...) and load_state_dict first")
         if U.dtype != self.A.dtype or U.device != self.A.device:
             raise TypeError(f"{name} is {U.dtype} on {U.device}, but the model is {self.A.dtype} on {self.A.device}")
-        if U.ndim != ndim:
-            shape = "(N, in_features)" if ndim == 2 else "(N, T, input_size)"
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(U.shape)}")
 
-    def _check_samples(self, U: Any) -> None:
+    def _check_samples(self, U: Any, rows: bool = False) -> None:
+        """rows: (N, in_features) only."""
         self._check_input(U)
-        if U.shape[1] != self.in_features:
+        if U.ndim == 0 or rows and U.ndim != 2:
+            raise ValueError(f"U must have shape ({'N' if rows else '*'}, in_features), got {tuple(U.shape)}")
+        if U.shape[-1] != self.in_features:
             raise ValueError(f"U must have {self.in_features} columns, one per input, got shape {tuple(U.shape)}")
+
+    def _check_recording(self) -> None:
+        if transformed() and any(M is not None and M.layout is not torch.strided for M in (self.B, self.C, self.D)):
+            raise RuntimeError(
+                "transforms of torch.func do not carry sparse matrices: make the model from dense ones, M.to_dense()"
+            )
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            name, verb = ("export", "export") if torch.compiler.is_exporting() else ("jit.trace", "trace")
+            raise RuntimeError(f"torch.{name} {NOT_A_GRAPH.format(verb=verb)}")
+
+    def __prepare_scriptable__(self) -> None:  # the hook of torch.jit.script
+        raise RuntimeError(f"torch.jit.script {NOT_A_GRAPH.format(verb='script')}")
+
+    def _check_parameters(self) -> None:
+        """Raise ValueError naming the first of the matrices and vectors that is not finite."""
+        for name in ("A", "B", "C", "D", "b", "d"):
+            M = getattr(self, name)
+            if M is not None:
+                check_finite(M.detach(), name)
+
+    def _check_output(self, y: Tensor) -> None:
+        """Outputs that are not finite come from an input, or from a parameter, which is an error."""
+        if not transformed() and not bool(torch.isfinite(y.detach().sum())):
+            self._check_parameters()
+
+    def _autocast(self) -> bool:
+        return not self.A.is_meta and torch.is_autocast_enabled(self.A.device.type)
 
     def _without_autocast(self, method: Callable[..., Any], *inputs: Any) -> Any:
         """The method in the dtype of A throughout: the tolerance of a solve has no meaning in a mixture of
@@ -276,7 +333,7 @@ class ImplicitModel(nn.Module):
 
     def _solve(self, z: Tensor, x0: Tensor | None = None) -> Solution:
         found = differentiable_solve(
-            self._feedback_matrix(), z, self.activation, self.settings, x0, self._substitution()
+            self._feedback_matrix(), z, self.activation, self.settings, x0, self._substitution(), self._check_parameters
         )
         self.last_solve = SolveStatistics(found.n_iter, found.residual, found.status, found.method)
         return found
@@ -288,25 +345,39 @@ class ImplicitModel(nn.Module):
         y = product(U, D, self.d)
         return torch.addmm(y, x, C.t()) if C.layout is torch.strided else y + product(x, C)
 
-    def forward(self, U: Float[Tensor, "N p"]) -> Float[Tensor, "N q"]:
-        """y = C x + D u + d at the equilibrium of every row u of U; gradients in train and eval mode alike.
+    def forward(self, U: Float[Tensor, "*batch p"]) -> Float[Tensor, "*batch q"]:
+        """y = C x + D u + d at the equilibrium of every u of U; gradients in train and eval mode alike.
 
+        Args: U (*, in_features), the last dimension an input. Returns: (*, out_features).
         Under `torch.autocast` U is cast to the dtype of A and the whole layer runs in it: an equilibrium is solved to
         tol.
         """
-        if torch.is_autocast_enabled(self.A.device.type):
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            return uncompiled(self.forward, U)
+        if self._autocast():
             return self._without_autocast(self.forward, U)
         self._check_samples(U)
-        return self._read_out(self._solve(self._injection(U)).x, U)
+        if U.ndim != 2:
+            samples = U.reshape(math.prod(U.shape[:-1]), U.shape[-1])
+            return self.forward(samples).reshape(*U.shape[:-1], self.out_features)
+        y = self._read_out(self._solve(self._injection(U)).x, U)
+        self._check_output(y)
+        return y
 
     def equilibrium(self, U: Float[Tensor, "N p"], x0: Float[Tensor, "N n"] | None = None) -> EquilibriumResult:
         """State of every row of U with its residual, iterations and convergence; x carries the gradient.
 
         Args: U (N, p); x0 (N, n) start of the iteration, zero if None.
+        Raises: RuntimeError within torch.func, whose tensors have no values to judge.
         """
-        if torch.is_autocast_enabled(self.A.device.type):
+        if self._autocast():
             return self._without_autocast(self.equilibrium, U, x0)
-        self._check_samples(U)
+        if transformed():
+            raise RuntimeError(
+                "equilibrium() judges the residual of each sample, which transforms of torch.func do not show: call the"
+                " model, or implicit_models.equilibrium.equilibrium, inside them"
+            )
+        self._check_samples(U, rows=True)
         if x0 is not None:
             self._check_input(x0, "x0")
             if x0.shape != (U.shape[0], self.n_states):
@@ -319,20 +390,82 @@ class ImplicitModel(nn.Module):
     def project_(self) -> Self:
         """Project the rows of A on the l1 ball of radius kappa, in place (and drop its lower part for "strict_upper").
 
-        Raises: TypeError for a sparse A, which is not trained.
+        An A that is pruned, or has a parametrization with a right inverse (weight_norm), is projected through it.
+
+        Raises: TypeError for a sparse A, which is not trained, and for an A that another tensor decides and that cannot
+            be written.
         """
         if self.A.layout is not torch.strided:
             raise TypeError("a sparse A is a constant of the model and is never projected")
-        if self.feedback == "strict_upper":
+        if "A" in self._parameters:
+            if self.feedback == "strict_upper":
+                with torch.no_grad():
+                    self.A.triu_(1)
+            project_rows_(self.A, self.kappa)
+        elif parametrize.is_parametrized(self, "A"):
+            self._project_parametrized()
+        else:
+            (original,) = self._decide_A()
             with torch.no_grad():
-                self.A.triu_(1)
-        project_rows_(self.A, self.kappa)
+                W = project_rows(self._allowed(original * self.A_mask), self.kappa)
+                original.copy_(torch.where(self.A_mask != 0, W, original))
+            with torch.enable_grad():
+                self.A = original * self.A_mask
         return self
 
+    def _allowed(self, W: Tensor) -> Tensor:
+        return W.triu(1) if self.feedback == "strict_upper" else W
+
+    @torch.no_grad()
+    def _project_parametrized(self) -> None:
+        originals = list(self.parametrizations.A.parameters())
+        before = [t.clone() for t in originals]
+        W = self._allowed(self.A)
+        # what is made of the right inverse differs by rounding
+        inside = project_rows(W, self.kappa * (1 - 64 * torch.finfo(W.dtype).eps))
+        if bool((W.abs().sum(1, dtype=torch.float64) <= self.kappa).all()):
+            return
+        problem = ""
+        try:
+            self.A = inside
+        except (NotImplementedError, RuntimeError, ValueError) as error:
+            problem = f"cannot be set ({error})"
+        if not problem and not bool((self._allowed(self.A).abs().sum(1, dtype=torch.float64) <= self.kappa).all()):
+            problem = "does not give a projected A back"
+        if problem:
+            for t, value in zip(originals, before, strict=True):
+                t.copy_(value)
+            kinds = ", ".join(type(m).__name__ for m in self.parametrizations.A)
+            raise TypeError(
+                f"the parametrization {kinds} of A {problem}, so that its rows would leave the ball of radius"
+                f" {self.kappa:g}: project within the parametrization, or remove it"
+            )
+
+    def _decide_A(self) -> list[Tensor]:
+        """The parameters that A is made of.
+
+        Raises: TypeError where `project_` could not write them.
+        """
+        if "A" in self._parameters:
+            return [self._parameters["A"]]
+        if parametrize.is_parametrized(self, "A"):
+            return list(self.parametrizations.A.parameters())
+        if "A_orig" in self._parameters and "A_mask" in self._buffers:  # torch.nn.utils.prune
+            return [self._parameters["A_orig"]]
+        made_of = ", ".join(name for name in self._parameters if name.startswith("A_")) or "no parameter"
+        raise TypeError(
+            f"A is made anew of {made_of} before each call, so that a projection of it would be lost: use"
+            " torch.nn.utils.parametrizations (weight_norm) or torch.nn.utils.prune, which are projected through"
+        )
+
     def project_after(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
-        """Project after every step of the optimiser; `handle.remove()` ends it."""
+        """Project after every step of the optimiser; `handle.remove()` ends it.
+
+        Raises: ValueError if the optimiser does not hold A, or what A is made of; TypeError as `project_`.
+        """
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if id(self.A) not in owned:
+        decide = [self.A] if self.A.layout is not torch.strided else self._decide_A()
+        if not any(id(t) in owned for t in decide):
             raise ValueError("the optimiser does not hold this model's A: build it from model.parameters()")
         return optimizer.register_step_post_hook(self._project_hook())
 

@@ -9,9 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.equilibrium.convergence import SolveStatistics
+from implicit_models.equilibrium.implicit import transformed
 from implicit_models.equilibrium.recurrence import recurrence, supports
 from implicit_models.matrices import product
-from implicit_models.model import ImplicitModel, checked_size
+from implicit_models.model import ImplicitModel, checked_size, uncompiled
 
 
 class ImplicitRNN(ImplicitModel):
@@ -21,14 +22,27 @@ class ImplicitRNN(ImplicitModel):
         hidden),
     C (hidden, n), D (hidden, input + hidden); the input's columns come first.
 
+    Sequences are (N, T, input) as for `nn.RNN(batch_first=True)`, or (T, input) without a batch. The hidden state is
+    (N, hidden), or (hidden,), as for `nn.RNNCell`: there is one layer and one direction, so that the first dimension of
+    `nn.RNN`'s (1, N, hidden) would say nothing (h[None] and h0[0] go from one to the other).
+
     Args:
         input_size, hidden_size, n_states: p, h, n. The others: as in `ImplicitModel`.
     Source: Decugis et al. (2024), section 2.1 (implicitRNN); Tsai (2024), section 5.1, Figure 5.1.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, n_states: int, **settings: Any):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        n_states: int,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        **settings: Any,
+    ):
         p, h = checked_size("input_size", input_size), checked_size("hidden_size", hidden_size)
-        super().__init__(p + h, h, n_states, **settings)
+        super().__init__(p + h, h, n_states, device=device, dtype=dtype, **settings)
 
     def _check_sizes(self) -> None:
         if self.in_features <= self.out_features:
@@ -47,12 +61,14 @@ class ImplicitRNN(ImplicitModel):
 
     def _fuses(self) -> bool:
         """Whether the whole sequence runs in one compiled call (`equilibrium.recurrence`)."""
+        if transformed():
+            return False
         matrices = (self.B, self.C, *(() if self.D is None else (self.D,)))
         return supports(self.A, self.activation, self.settings) and all(M.layout is torch.strided for M in matrices)
 
     def forward(  # type: ignore[override]
-        self, S: Float[Tensor, "N T p"], h0: Float[Tensor, "N h"] | None = None
-    ) -> tuple[Float[Tensor, "N T h"], Float[Tensor, "N h"]]:
+        self, S: Float[Tensor, "*N T p"], h0: Float[Tensor, "*N h"] | None = None
+    ) -> tuple[Float[Tensor, "*N T h"], Float[Tensor, "*N h"]]:
         """Hidden states of every step, and the last one.
 
         On the CPU, with dense matrices, up to 256 states and implicit differentiation, the whole sequence is one
@@ -60,19 +76,30 @@ class ImplicitRNN(ImplicitModel):
         that is not finite makes the gradients of B, C and D of its whole batch not finite; in the compiled call it does
         not.
 
-        Args: S (N, T, p) sequences; h0 (N, hidden), zero if None.
-        Returns: Y (N, T, hidden), h (N, hidden). `last_solve` joins the steps: iterations summed, worst residual.
+        Args: S (N, T, p) sequences; h0 (N, hidden), zero if None. S (T, p) and h0 (hidden,) are one sequence.
+        Returns: Y (N, T, hidden), h (N, hidden), or (T, hidden) and (hidden,). `last_solve` joins the steps: iterations
+            summed, worst residual.
         """
-        if torch.is_autocast_enabled(self.A.device.type):
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            return uncompiled(self.forward, S, h0)
+        if self._autocast():
             return self._without_autocast(self.forward, S, h0)
-        self._check_input(S, "S", ndim=3)
-        N, T, p = S.shape[0], S.shape[1], self.input_size
-        if S.shape[2] != p:
+        self._check_input(S, "S")
+        p = self.input_size
+        if S.ndim not in (2, 3):
+            raise ValueError(f"S must have shape (N, T, input_size) or (T, input_size), got {tuple(S.shape)}")
+        if S.shape[-1] != p:
             raise ValueError(f"S must have {p} inputs per step, got shape {tuple(S.shape)}")
         if h0 is not None:
             self._check_input(h0, "h0")
-            if h0.shape != (N, self.hidden_size):
-                raise ValueError(f"h0 must have shape {(N, self.hidden_size)}, got {tuple(h0.shape)}")
+            wanted = (*S.shape[:-2], self.hidden_size)
+            if h0.shape != wanted:
+                torch_rnn = " (nn.RNN's first dimension goes: h0[0])" if h0.shape == (1, *wanted) else ""
+                raise ValueError(f"h0 must have shape {wanted}, got {tuple(h0.shape)}{torch_rnn}")
+        if S.ndim == 2:
+            Y, h = self.forward(S[None], None if h0 is None else h0[None])
+            return Y[0], h[0]
+        N, T = S.shape[:2]
         if N and T and self._fuses():
             A = self._feedback_matrix()
             Y, found = recurrence(A, self.B, self.C, self.D, self.b, self.d, S, h0, self.activation, self.settings)
@@ -99,6 +126,7 @@ class ImplicitRNN(ImplicitModel):
             else:
                 u = torch.cat([S[:, t], h], dim=1)
                 h = self._read_out(self._solve(self._injection(u)).x, u)
+            self._check_output(h)
             outputs.append(h)
             steps.append(self.last_solve)
         if steps:

@@ -19,6 +19,7 @@ Source: Tsai (2024), section 5.2; JFB: Fung et al. (2022); phantom gradient: Gen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -83,13 +84,23 @@ def _picked(t: Any, dim: int | None, v: int) -> Any:
 
 
 class _Call:
-    """What one call carries beside its tensors, and the solution it leaves: one argument costs less than five."""
+    """What one call carries beside its tensors, and the solution it leaves: one argument costs less than five.
 
-    __slots__ = ("act", "plan", "settings", "solution")
+    blame: see `differentiable_solve`. constant: a sparse A within torch.func, where the argument A is then None.
+    """
+
+    __slots__ = ("act", "blame", "constant", "plan", "settings", "solution")
     solution: Solution
 
-    def __init__(self, act: Activation, settings: SolverSettings, plan: TriangularPlan | None):
-        self.act, self.settings, self.plan = act, settings, plan
+    def __init__(
+        self,
+        act: Activation,
+        settings: SolverSettings,
+        plan: TriangularPlan | None,
+        blame: Callable[[], None] | None = None,
+        constant: Tensor | None = None,
+    ):
+        self.act, self.settings, self.plan, self.blame, self.constant = act, settings, plan, blame, constant
 
     def join(self, parts: list[_Call]) -> None:
         """Leave the solutions of several A as one."""
@@ -107,10 +118,12 @@ class _Call:
 class _Equilibrium(torch.autograd.Function):
     @staticmethod
     def forward(A, b, x0, call):
-        act, settings = call.act, call.settings
+        act, settings, A = call.act, call.settings, call.constant if A is None else A
         if call.plan is None:
             call.plan = automatic_plan(A, act, settings)
         call.solution = solve_state(A, b, act, settings, x0, call.plan)
+        if call.solution.failed and call.blame is not None:
+            call.blame()
         report_if_failed("equilibrium", A, act, call.solution, settings)
         return call.solution.x
 
@@ -119,7 +132,8 @@ class _Equilibrium(torch.autograd.Function):
         A, b, _, call = inputs
         act, solution = call.act, call.solution
         # not the call itself: it holds x, which holds this context
-        ctx.adjoint = _Adjoint(act, call.settings, solution.method, call.plan or solution.plan, solution.failed)
+        plan = call.plan or solution.plan
+        ctx.adjoint = _Adjoint(act, call.settings, solution.method, plan, solution.failed, call.constant)
         image = act.componentwise and solution.method not in NOT_AN_IMAGE and solution.method != "triangular"
         saved = A, x, None if image else b
         ctx.save_for_backward(*saved)
@@ -148,6 +162,9 @@ class _Equilibrium(torch.autograd.Function):
     @staticmethod
     def jvp(ctx, dA, db, *_):
         A, x, b = ctx.saved_tensors
+        if A is None:
+            with torch._C._DisableFuncTorch():  # whose operations a sparse tensor does not enter
+                A = ctx.adjoint.constant.to_dense()
         stack = torch._C._functorch.get_interpreter_stack() or []
         if sum(level.key() == torch._C._functorch.TransformType.Jvp for level in stack) > 1:
             raise RuntimeError(  # torch would drop the outer tangent in silence
@@ -180,6 +197,7 @@ class _Adjoint(NamedTuple):
     method: str
     plan: TriangularPlan | None
     failed: bool
+    constant: Tensor | None = None
 
 
 class _AdjointSolve(torch.autograd.Function):
@@ -187,7 +205,7 @@ class _AdjointSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(A, x, b, g, how):
-        act, s = how.act, how.settings
+        act, s, A = how.act, how.settings, how.constant if A is None else A
         if s.backward != "implicit":
             v = _truncated(A, b, x, act, g, s.backward)
             return v.masked_fill((g == 0).all(1, keepdim=True), 0) if how.failed else v
@@ -332,8 +350,12 @@ def differentiable_solve(
     s: SolverSettings,
     x0: Tensor | None = None,
     plan: TriangularPlan | None = None,
+    blame: Callable[[], None] | None = None,
 ) -> Solution:
-    """Checked input in, solution with x attached to the graph out: the hot path of the layers."""
+    """Checked input in, solution with x attached to the graph out: the hot path of the layers.
+
+    blame: called before a failure is reported, to raise an error that says more.
+    """
     if s.backward == "unroll":
         if _batched(A) or _batched(b):
             raise RuntimeError(
@@ -341,10 +363,18 @@ def differentiable_solve(
                 " backward='implicit' under vmap, jacrev and jacfwd"
             )
         solution = _unrolled(A, b, act, s, x0)
+        if solution.failed and blame is not None:
+            blame()
         report_if_failed("equilibrium", A, act, solution, s)
         return solution
-    call = _Call(act, s, plan)
-    x = _Equilibrium.apply(A, b, None if x0 is None else x0.detach(), call)
+    start = None if x0 is None else x0.detach()
+    if not transformed():
+        call = _Call(act, s, plan, blame)
+        x = _Equilibrium.apply(A, b, start, call)
+    else:  # torch.func does not carry sparse tensors: a constant goes beside it
+        sparse = A.layout is not torch.strided
+        call = _Call(act, s, plan, constant=A if sparse else None)
+        x = _Equilibrium.apply(None if sparse else A, b, start, call)
     return call.solution._replace(x=x)
 
 

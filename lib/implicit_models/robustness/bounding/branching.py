@@ -51,7 +51,7 @@ def branch(model: Model, sets: Sets, row: Functionals, steps: int, lower: float,
         **{name: np.repeat(getattr(sets, name), 2, axis=0) for name in ("centre", "xl", "xh", "weight", "live")}
     )
     rows = Functionals(row.W, row.V, np.repeat(row.constant, 2, axis=0), np.repeat(row.extra, 2, axis=0))
-    gains, taken, sides = np.empty(2), np.zeros(2, int), np.arange(2)
+    gains = np.empty(2)
 
     def widest(box: Sets, kept: np.ndarray, s: int) -> int:
         own = box.zl[s], box.zh[s], model.code, model.slope, box.fixed[s]
@@ -60,7 +60,7 @@ def branch(model: Model, sets: Sets, row: Functionals, steps: int, lower: float,
     # the root again, for its multipliers
     root = sets._replace(zl=sets.zl.copy(), zh=sets.zh.copy())
     found, kept = np.full((1, 1), -np.inf), np.empty((1, 1, n))
-    bound_functionals(model, root, row, SWEEPS, steps, True, found, kept, taken[:1])
+    bound_functionals(model, root, row, SWEEPS, steps, True, found, kept)
     if found[0, 0] > 0:
         return found[0, 0], 1
     open_nodes = [(max(found[0, 0], lower), widest(root, kept, 0), root.zl[0], root.zh[0], root.fixed[0])]
@@ -76,8 +76,8 @@ def branch(model: Model, sets: Sets, row: Functionals, steps: int, lower: float,
         box.zl[0, unit] = box.zh[1, unit] = 0.0
         refine(model, box, SWEEPS, False, 0, record, gains)
         found, kept = np.full((2, 1), bound), np.zeros((2, 1, n))
-        bound_functionals(model, box, rows, SWEEPS, steps, True, found, kept, taken)
-        for s in sides:
+        bound_functionals(model, box, rows, SWEEPS, steps, True, found, kept)
+        for s in range(2):
             if found[s, 0] > 0:
                 least_closed = min(least_closed, found[s, 0])
             else:

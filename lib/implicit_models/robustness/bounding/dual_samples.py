@@ -41,11 +41,11 @@ class Functionals(NamedTuple):
 
 
 @kernel(error_model="numpy")
-def bound_functionals(model, sets, rows, sweeps, steps, stop, lower, kept, taken):
+def bound_functionals(model, sets, rows, sweeps, steps, stop, lower, kept):
     """Lower bounds of the live samples' rows, raised in `lower` (N, rows) where they are better.
 
     steps: Newton steps of the ascent at most, 0 for none. stop: a positive bound is enough. kept (N, rows, n), or (0,
-    rows, n) for none: the multipliers of the bounds that are better. taken (N,): Newton steps are added.
+    rows, n) for none: the multipliers of the bounds that are better.
     """
     out, tried, no_row = np.empty(lower.shape[1]), np.empty(lower.shape[1]), np.empty((0, 0))
     for s in range(sets.live.size):
@@ -53,12 +53,12 @@ def bound_functionals(model, sets, rows, sweeps, steps, stop, lower, kept, taken
             own = s if rows.W.shape[0] > 1 else 0
             part = kept[s] if kept.shape[0] else no_row
             row = Functionals(rows.W[own], rows.V[own], rows.constant[s], rows.extra[s])
-            taken[s] += _bounded(model, sample_of(sets, s), row, sweeps, steps, stop, lower[s], part, out, tried)
+            _bounded(model, sample_of(sets, s), row, sweeps, steps, stop, lower[s], part, out, tried)
 
 
 @kernel(error_model="numpy")
 def _bounded(model, sample, rows, sweeps, steps, stop, lower, kept, out, again):
-    """`bound_functionals` of one sample; returns Newton steps. out, again (rows,): scratch."""
+    """`bound_functionals` of one sample. out, again (rows,): scratch."""
     count, p = rows.W.shape[0], rows.V.shape[1]
     reduced = reduce(model, sample)
     order, m = reduced.order, reduced.order.size
@@ -70,13 +70,13 @@ def _bounded(model, sample, rows, sweeps, steps, stop, lower, kept, out, again):
     possible = steps > 0 and m > reduced.n_linear and sample.card < 0
     for i in range(reduced.n_linear, m):
         possible &= model.code[order[i]] == PIECEWISE_LINEAR
-    taken, tried, bound = 0, lam, out
+    tried, bound = lam, out
     for attempt in range(2):
         if attempt == 1:
             if not possible:
                 break
             tried, bound = lam.copy(), again
-            taken = _ascend_rows(model, sample, reduced, rows, C, tried, steps, stop, lower, out)
+            _ascend_rows(model, sample, reduced, rows, C, tried, steps, stop, lower, out)
         Q = product(tried, reduced.B)
         for r in range(count):
             for j in range(p):
@@ -93,7 +93,6 @@ def _bounded(model, sample, rows, sweeps, steps, stop, lower, kept, out, again):
             for i in range(m):
                 kept[r, order[i]] = lam[r, i]
         lower[r] = max(lower[r], out[r])
-    return taken
 
 
 @kernel(error_model="numpy")
@@ -110,8 +109,7 @@ def _corners(reduced, sample, slope):
 
 @kernel(error_model="numpy")
 def _ascend_rows(model, sample, reduced, rows, C, lam, steps, stop, lower, found):
-    """Better multipliers in place of lam (rows, m) with bounds `found`; with `stop` for the rows not positive yet.
-    Returns Newton steps taken."""
+    """Better multipliers in place of lam (rows, m) with bounds `found`; with `stop` for the rows not positive yet."""
     count, m = C.shape
     n_linear, p = reduced.n_linear, rows.V.shape[1]
     k = m - n_linear
@@ -128,7 +126,7 @@ def _ascend_rows(model, sample, reduced, rows, C, lam, steps, stop, lower, found
         for i in range(k):
             for j in range(p):
                 inputs[i, j] += fed[i, j]
-    taken, first, c, q0, inner = 0, np.empty(n_linear), np.empty(k), np.empty(p), np.empty(k)
+    first, c, q0, inner = np.empty(n_linear), np.empty(k), np.empty(p), np.empty(k)
     for r in range(count):
         if stop and not max(found[r], lower[r]) <= 0:
             continue
@@ -147,14 +145,13 @@ def _ascend_rows(model, sample, reduced, rows, C, lam, steps, stop, lower, found
             q0 -= np.dot(through, reduced.B[:n_linear])
             enough += np.dot(through, linear_bias)
         relaxed = Relaxation(reduced.among, inputs, bias, c, q0, sample.centre, sample.radius, corners_z, corners_x)
-        taken += ascend(relaxed, inner, steps, ASCENT_TOL, allowed, enough)[1]
+        ascend(relaxed, inner, steps, ASCENT_TOL, allowed, enough)
         for i in range(k):
             lam[r, n_linear + i] = -inner[i]
         if n_linear:
             direct, fed_back = np.dot(first, reduced.R), np.dot(inner, reduced.feed)
             for i in range(n_linear):
                 lam[r, i] = direct[i] - fed_back[i]
-    return taken
 
 
 class Search(NamedTuple):
@@ -187,27 +184,22 @@ def bound_samples(
     lower: Float[np.ndarray, "N rows"],
     upper: Float[np.ndarray, "N rows"],
     evidence: Evidence,
-) -> np.ndarray:
-    """Every live sample: sets.zl, sets.zh and lower, upper made tighter in place. Returns (N, 2) passes and Newton
-    steps."""
-    effort = np.zeros((len(lower), 2), np.int64)
-    passes, taken = effort[:, 0].copy(), effort[:, 1].copy()
+) -> None:
+    """Every live sample: sets.zl, sets.zh and lower, upper made tighter in place."""
     known, going, gains = np.zeros(len(lower), bool), sets.live.copy(), np.empty(len(lower))
     for turn in range(search.passes):
         if search.stop:
-            bound_functionals(model, sets._replace(live=going), rows, SWEEPS, 0, True, lower, evidence.low, taken)
+            bound_functionals(model, sets._replace(live=going), rows, SWEEPS, 0, True, lower, evidence.low)
             known |= going & (lower.min(axis=1) > 0)
             going &= ~known
         refine(model, sets._replace(live=going), SWEEPS, evidence.keep, turn, evidence.record, gains)
         if evidence.keep:
             evidence.zl[turn:, going], evidence.zh[turn:, going] = sets.zl[going], sets.zh[going]
-        passes += going
         going &= ~(gains < LEAST_GAIN)
     last = sets._replace(live=sets.live & ~known)
-    bound_functionals(model, last, rows, SWEEPS, search.steps, search.stop, lower, evidence.low, taken)
+    bound_functionals(model, last, rows, SWEEPS, search.steps, search.stop, lower, evidence.low)
     if search.both:
         turned = Functionals(-rows.W, -rows.V, -rows.constant, rows.extra)
         negative = -upper
-        bound_functionals(model, sets, turned, SWEEPS, search.steps, False, negative, evidence.high, taken)
+        bound_functionals(model, sets, turned, SWEEPS, search.steps, False, negative, evidence.high)
         upper[sets.live] = -negative[sets.live]
-    return np.stack([passes, taken], axis=1)

@@ -109,7 +109,7 @@ def test_torch_input_and_a_sample_that_is_not_finite():
     y0 = torch.tensor([[1.0, 2.0], [float("nan"), 0.0], [0.5, 0.1]])
     found = worst_case_loss(y0, torch.tensor([0.125, 0.25]), torch.tensor([0, 1, 0]))
     assert np.isnan(found[1]) and found.dtype == np.float64
-    np.testing.assert_array_equal(found[[0, 2]], worst_case_loss(y0[[0, 2]], [0.125, 0.25], [0, 0]))
+    np.testing.assert_array_equal(found[[0, 2]], worst_case_loss(y0[[0, 2]], np.array([0.125, 0.25]), [0, 0]))
 
 
 @pytest.mark.filterwarnings("error")

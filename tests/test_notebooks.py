@@ -405,10 +405,7 @@ def check_tutorial_sparsify(values, curves):
         and 99 < values["own_full_sparsity"] < values["full_sparsity"]
     )
     rates = {name: numbers(values[f"{name}_accuracy"])[0] for name in ("l1", "refit", "student", "head", "shared")}
-    assert (
-        rates["l1"] < rates["refit"] < rates["head"]
-        and numbers(values["keep_0.1_head"])[0] > numbers(values["keep_0.1_magnitude_retrained"])[0]
-    )
+    assert rates["l1"] < rates["refit"] < rates["head"]
     assert (
         values["loaded_is_the_same"] is True
         and values["parameters_trained_as_it_comes"] == 0 < values["fine_tuned_parameters"]

@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def covariances(
     information: Float[np.ndarray, "N 4 4"],
     scatter: Float[np.ndarray, "N 4 4"],
     chi2: Float[np.ndarray, " N"],
-    dof: Float[np.ndarray, " N"],
+    dof: Int[np.ndarray, " N"],
     prior_dof: float,
     depth_range: Float[np.ndarray, " N"],
 ) -> Float[np.ndarray, "N 4 4"]:

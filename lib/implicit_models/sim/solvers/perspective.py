@@ -46,7 +46,7 @@ def _weights(alpha: float, eta: float) -> tuple[float, float]:
     return float(alpha), float(eta)
 
 
-def perspective_penalty(x: Float[np.ndarray, " ..."], *, alpha: float, eta: float) -> Float[np.ndarray, " ..."]:
+def perspective_penalty(x: Float[np.ndarray, " ..."] | float, *, alpha: float, eta: float) -> Float[np.ndarray, " ..."]:
     """phi(x): 2 sqrt(alpha eta) |x| up to the knee sqrt(eta / alpha), alpha x^2 + eta beyond.
 
     Args: x: any shape. alpha: weight of the square, positive. eta: weight of a non-zero, not negative.
@@ -59,7 +59,9 @@ def perspective_penalty(x: Float[np.ndarray, " ..."], *, alpha: float, eta: floa
     return np.where(size <= np.sqrt(eta / alpha), 2 * np.sqrt(alpha * eta) * size, alpha * size**2 + eta)
 
 
-def perspective_conjugate(y: Float[np.ndarray, " ..."], *, alpha: float, eta: float) -> Float[np.ndarray, " ..."]:
+def perspective_conjugate(
+    y: Float[np.ndarray, " ..."] | float, *, alpha: float, eta: float
+) -> Float[np.ndarray, " ..."] | float:
     """phi*(y) = max(0, y^2 / (4 alpha) - eta).
 
     Args: y: any shape. alpha, eta: as `perspective_penalty`.
@@ -70,7 +72,7 @@ def perspective_conjugate(y: Float[np.ndarray, " ..."], *, alpha: float, eta: fl
 
 
 def perspective_prox(
-    v: Float[np.ndarray, " ..."], step: float, *, alpha: float, eta: float
+    v: Float[np.ndarray, " ..."] | float, step: float, *, alpha: float, eta: float
 ) -> Float[np.ndarray, " ..."]:
     """argmin_x 1/2 (x - v)^2 + step phi(x).
 

@@ -2,10 +2,9 @@
 
 One thread, CPU seconds, the two interleaved, eight problems. torchdeq runs its fixed_point_iter with implicit
 differentiation to ||f(x) - x||_2 < 3e-6 per sample, absolute; ours asks for max|f(x) - x| <= 2e-7 max|x|, near what
-float32 can hold. The errors
-of both are recomputed against float64: ours must not exceed theirs, where theirs is above what rounding makes of the
-problem, 2 eps / (1 - kappa). "Flop floor": the multiply-adds of our own mean number of iterations at the rate of a
-large sgemm measured in the same run.
+float32 can hold. The errors of both are recomputed against float64: ours must not exceed theirs, where theirs is above
+what rounding makes of the problem, 2 eps / (1 - kappa). "Flop floor": the multiply-adds of our own mean number of
+iterations at the rate of a large sgemm measured in the same run.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ what was done to the data:
     "inconsistent"   bars whose open, close or VWAP lies outside low..high, or whose low is above high, are left out
 
 Times that do not fit the exchange's sessions are an error that names the shift which would make them fit and the first
-session that it is
-wrong for: a wrong time zone, or bars stamped at their end, moves the opening, and with it every window, silently. A
-file of several stocks is an error as well.
+session that it is wrong for: a wrong time zone, or bars stamped at their end, moves the opening, and with it every
+window, silently. A file of several stocks is an error as well.
 """
 
 from __future__ import annotations

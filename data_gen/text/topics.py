@@ -37,9 +37,8 @@ def newsgroups(
     """20 Newsgroups: 18,846 posts of twenty newsgroups as vectors.
 
     The split by date has 11,314 posts before a day for training and the 7,532 after it for testing. The random one
-    draws
-    as many from all: replies to one thread then stand on both sides, so its accuracies are higher. Neither paper says
-    which it used.
+    draws as many from all: replies to one thread then stand on both sides, so its accuracies are higher. Neither paper
+    says which it used.
 
     TF-IDF of term j in post i: (1 + log n_ij)(1 + log((1 + N)/(1 + N_j))) with N training posts, N_j of them with the
     term, over words of two or more letters without English stop words; then each post is divided by its l2 norm. Terms,

@@ -13,8 +13,7 @@ phi(z) = (max z, 0, ..., 0), so that the block structure required by a BLIP map 
 factors cut to [-1, 1], without which it would not be Lipschitz: phi(a, b) = (clip(a) clip(b), 0).
 
 Source: Tsai (2024), Definitions 1 and 2, section 2.4 (multiplicative connections), section 2.5 (max-pooling); constants
-of
-softmax and products: see `Activation.lipschitz`.
+of softmax and products: see `Activation.lipschitz`.
 """
 
 from __future__ import annotations

@@ -150,8 +150,7 @@ def available_cores(workers: int, *, megabytes: int = 24) -> float:
     machine.
 
     Mathematics: workers t_1 / t_w, with the times of one digest alone and of one in each thread at once; hashing
-        releases the
-    interpreter's lock. Both are medians of nine.
+    releases the interpreter's lock. Both are medians of nine.
     """
     content = bytes(megabytes << 20)
 

@@ -16,9 +16,9 @@ class BoundedAttention(nn.Module):
     """Self-attention of one or several heads over a sequence, with queries, keys and values through tanh.
 
     Mathematics: Q, K, V = tanh(X W_q'), tanh(X W_k'), tanh(X W_v') with biases, head by head Y = softmax(Q K' /
-        sqrt(d)) V, then a linear
-    map of the heads side by side. Products are Lipschitz on bounded factors alone: without tanh, as in the usual layer,
-    no constant exists. `compose.from_network` reads it: Q K' and the weights times V are states of the map "product".
+    sqrt(d)) V, then a linear map of the heads side by side. Products are Lipschitz on bounded factors alone: without
+    tanh, as in the usual layer, no constant exists. `compose.from_network` reads it: Q K' and the weights times V are
+    states of the map "product".
 
     Args:
         features: of a token, in and out. heads: their number, a divisor of features. bias: of the linear maps.

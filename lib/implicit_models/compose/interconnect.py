@@ -49,9 +49,8 @@ def from_network(
     """Implicit model of a feed-forward network in evaluation mode, with sparse constant matrices.
 
     Mathematics: x = (x_L, ..., x_1), A strictly upper triangular with the blocks W_{L-1}, ..., W_1, B and C with W_0
-        and W_L; biases
-    are b and d. Linear maps that follow each other are multiplied. The outputs are compared with the network's on
-    random inputs, in float64.
+    and W_L; biases are b and d. Linear maps that follow each other are multiplied. The outputs are compared with the
+    network's on random inputs, in float64.
 
     Args:
         network: modules of `compose_network.MODULES` (linear maps, convolutions, pooling, batch normalisation, ReLU,
@@ -64,8 +63,7 @@ def from_network(
     Returns: model with CSR buffers A (n, n), B (n, p), C (q, n), D (q, p) or None without a path past all activations;
     b (n,), d (q,).
     Raises: TypeError naming the module that has no conversion and its path; ValueError for shapes that do not fit, for
-    parameters that are
-        not finite, or if the model and the network differ, naming the first module that does.
+    parameters that are not finite, or if the model and the network differ, naming the first module that does.
     Source: Tsai thesis (2024), (2.9), (2.10).
     """
     if not isinstance(network, nn.Module):
@@ -133,8 +131,8 @@ def cascade(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMode
     """The model u -> g(f(u)).
 
     Mathematics: x = (x_g, x_f), A = [A_g, B_g C_f; 0, A_f], B = [B_g D_f; B_f], C = [C_g, D_g C_f], D = D_g D_f, and
-        the biases that
-    follow. Its certificate holds when those of f and g do: (s_g, t s_f) proves it for every small t > 0.
+    the biases that follow. Its certificate holds when those of f and g do: (s_g, t s_f) proves it for every small t >
+    0.
 
     Args: f, g: models, or networks that `from_network` reads; g has as many inputs as f outputs. settings: of the
         solver.

@@ -366,8 +366,7 @@ def gauss_seidel(
     """Equilibrium x = phi(A x + b) of every row of b by Gauss-Seidel sweeps.
 
     Mathematics: x_i <- root of x_i = phi_i(sum_{j != i} A_ij x_j + b_i + A_ii x_i), i = 1..n, with the newest x_j. A
-        sample
-    is done when max_i |phi(A x + b) - x|_i <= tol, in relative mode <= tol max_i |x_i|.
+    sample is done when max_i |phi(A x + b) - x|_i <= tol, in relative mode <= tol max_i |x_i|.
 
     Args:
         A: (n, n). b: (N, n), one sample a row. Both float32 or float64.

@@ -150,8 +150,7 @@ def interval_margins(
         U: (N, p). y: (N,) class indices.
         eps: radius of the box, not negative; clip: range (low, high) of inputs that the box is cut to, None for none.
     Returns: (N, q) in the precision of the model; all positive but for j = k says that the class cannot change. Not
-    verified for rounding: a
-        certificate is `implicit_models.robustness.certify`'s.
+    verified for rounding: a certificate is `implicit_models.robustness.certify`'s.
     Raises: NotCertified, TypeError or ValueError for a model or arguments that do not fit.
     Source: Gowal et al., ICCV 2019, section 3 (elision of the last layer); Wei & Kolter, ICLR 2022 (interval fixed
     point).

@@ -93,8 +93,7 @@ def sensitivity_matrix(
     1e-9), not proved) and
         `.residual` (relative excess of that bound).
     Raises: NotCertified for a model without a proof of well-posedness, or where the solution cannot be certified to
-    1e-8; ValueError, TypeError for
-        arguments that do not fit.
+    1e-8; ValueError, TypeError for arguments that do not fit.
     Source: Tsai thesis (2024), Theorem 6 and section 4.3.
     """
     if isinstance(model, nn.Module) and not isinstance(model, ImplicitModel):

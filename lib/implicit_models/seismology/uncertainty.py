@@ -6,13 +6,12 @@ S the data's covariance, that of the location is
     C = s^2 B (J'W S W J + P) B,     B = (J'W J + P)^-1,     s^2 = (K + chi^2) / (K + n - 4).
 
 Picks err independently, S = W^-1 and C = s^2 B; the Earth model errs alike at neighbouring stations, which adds m^2
-exp(-d_ij / L)
-to S off its diagonal: more stations in one place do not make the location better. An error shared by all stations only
-delays the origin time, so that the shared part can also narrow the ellipse; the wider of the two is taken. P holds what
-is known without data: a depth in [a, b] has at most the variance (b - a)^2 / 12. K says how many observations the
-variances given are worth: infinite, they are right and s = 1; finite, the residuals' size has a say (Jordan &
-Sverdrup). The ellipse of the epicentre at confidence q is x'C^-1 x <= 2 F_q(2, K + n - 4), which for infinite K is
-chi^2_q(2).
+exp(-d_ij / L) to S off its diagonal: more stations in one place do not make the location better. An error shared by all
+stations only delays the origin time, so that the shared part can also narrow the ellipse; the wider of the two is
+taken. P holds what is known without data: a depth in [a, b] has at most the variance (b - a)^2 / 12. K says how many
+observations the variances given are worth: infinite, they are right and s = 1; finite, the residuals' size has a say
+(Jordan & Sverdrup). The ellipse of the epicentre at confidence q is x'C^-1 x <= 2 F_q(2, K + n - 4), which for infinite
+K is chi^2_q(2).
 
 Source: Jordan & Sverdrup (1981), Bull. Seism. Soc. Am. 71, 1105-1130; Flinn (1965); correlated
 errors, Bondar & McLaughlin (2009), Bull. Seism. Soc. Am. 99, 172-193.

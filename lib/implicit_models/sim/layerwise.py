@@ -6,10 +6,9 @@ and solve
     min_a 1/2 ||M a - z||^2   within a budget (an l1 ball, a penalty, or a number of coefficients), M and z centred,
 
 by the l1 path on one Gram matrix a position, or, where all positions may use everything before them, on a working set a
-row. Nothing of the
-size of A is ever held: one block's states, its sources' and a strip of positions. States are the teacher's, as in the
-papers, or the student's own: then each block is fitted to the teacher's pre-activations on what the sparse model itself
-computes, and errors do not compound unseen.
+row. Nothing of the size of A is ever held: one block's states, its sources' and a strip of positions. States are the
+teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what
+the sparse model itself computes, and errors do not compound unseen.
 
 Source: Tsai thesis (2024), chapter 3; SIM paper.
 """

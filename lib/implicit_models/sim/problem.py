@@ -78,8 +78,7 @@ def row_problem(states: States, *, bias: bool = True, samples_a_pass: int = SAMP
         bias: append a column of ones to M.
     Returns: `RowProblem`; kept with the states, so that a sweep computes it once.
     Raises: ValueError naming the state or input and the sample of a value in X or U that is not finite: a column that
-    every
-        row uses. A value in Z or Y that is not finite makes its own row's C and zz not finite.
+    every row uses. A value in Z or Y that is not finite makes its own row's C and zz not finite.
     """
     from implicit_models.sim.solvers.gram import gram
 

@@ -2,8 +2,8 @@
 
 For ReLU the equation is a linear complementarity problem, so that it has one solution for every b exactly when I - A is
 a P-matrix: all its principal minors are positive. More generally, for entries that are ReLU or linear, when det(I - D
-A) has one sign over all patterns D. These
-decisions use determinants alone: they are independent of the library's certificates and solvers, which they judge.
+A) has one sign over all patterns D. These decisions use determinants alone: they are independent of the library's
+certificates and solvers, which they judge.
 
 Source: Tsai thesis (2024), sections 2.3 and 2.4; for P-matrices, Cottle, Pang and Stone, The Linear Complementarity
 Problem (1992), Theorem 3.3.7.

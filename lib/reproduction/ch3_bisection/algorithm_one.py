@@ -49,8 +49,7 @@ def algorithm_1(
         newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
     Returns: the last lambda and its solution, feasible or not; gap is that of P(kappa) at a, which certifies nothing
-    where
-        violation > 0.
+    where violation > 0.
     Raises: ValueError if the bracket is narrower than eps before the first step (z = 0 among others): the algorithm has
     no output.
     Source: Tsai thesis (2024), Algorithm 1.

@@ -187,10 +187,8 @@ def ball_rows(
     (r,).
 
     Mathematics: sum_j s_j |w_j| <= kappa s_i in the network's units; a_j = w_j unit_j / t_i, q_j = s_j / (s_i unit_j
-        ref) gives
-    sum_j |q_j a_j| <= kappa / (t_i ref), ref the median of s_j / (s_i unit_j). Rows of the plain ball are q a. The
-    deviations themselves are the scale
-    for None: q = 1, radius 1.
+    ref) gives sum_j |q_j a_j| <= kappa / (t_i ref), ref the median of s_j / (s_i unit_j). Rows of the plain ball are q
+    a. The deviations themselves are the scale for None: q = 1, radius 1.
     """
     if scales is None:
         return problem.G, problem.C, np.ones(len(problem.G)), np.ones(len(problem.C))

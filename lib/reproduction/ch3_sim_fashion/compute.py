@@ -135,8 +135,8 @@ def weight_sweep(
     """`sim_scores` over weights w of the l1 part in row units: w ||a||_1, its perspective form, or w/2 ||a||^2 ("l2").
 
     Mathematics: lambda1 = lambda2 = 1/2, so that the paper's weights are the rows' own; beta = w ("l1"), alpha = w / (2
-        knee) and
-    eta = w knee / 2 ("perspective": 2 sqrt(alpha eta) = w with sqrt(eta / alpha) = knee), alpha = w / 2 ("l2").
+    knee) and eta = w knee / 2 ("perspective": 2 sqrt(alpha eta) = w with sqrt(eta / alpha) = knee), alpha = w / 2
+    ("l2").
     """
     terms = {
         "l1": lambda w: {"beta": w},

@@ -43,8 +43,8 @@ def rankings(
 
     Args: S, untrained: (q, p) matrices of the network and of one with random weights. shape: (C, H, W) of an image.
     Returns: "sensitivity" S[y]; "gradient" |grad CE|; "label_gradient" |grad f_y|; "any_row", the mean row of S, which
-    knows no class; "untrained", the
-        other matrix' row; "disc", the nearness to the middle of the image, which knows no network.
+    knows no class; "untrained", the other matrix' row; "disc", the nearness to the middle of the image, which knows no
+    network.
     """
     N = len(u)
     return {
@@ -87,9 +87,8 @@ def share_table(
             cross-entropy.
         same: the protocol "sign" of another draw, whose columns but "random" are the same.
     Returns: {protocol: {column: rates}} with the columns of `attack_table.COLUMNS`, and of `CONTROLS` for "replace";
-    "wrong": {column: per cent of all
-        samples that are wrong after "replace"}; "regions": {column: mean number of pixels in which a colour changed} at
-        each share.
+    "wrong": {column: per cent of all samples that are wrong after "replace"}; "regions": {column: mean number of pixels
+    in which a colour changed} at each share.
     """
     u = np.asarray(u, dtype=np.float64)
     counts = [pixels(share, u.shape[1]) for share in shares]
@@ -302,8 +301,7 @@ def examples(
 
     Args: made: name -> (N, p) attacked samples. sparse: names whose changed pixels are marked.
     Returns: one entry a sample: "label" and "panels", each with "name", "image" (`cifar_figures.packed`), "predicted"
-    and "marked", the pixels of which a
-        colour changed.
+    and "marked", the pixels of which a colour changed.
     """
     u = np.asarray(u, dtype=np.float64)
     seen = {"clean": classes_of(network, u), **{name: classes_of(network, v) for name, v in made.items()}}

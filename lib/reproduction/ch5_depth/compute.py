@@ -106,8 +106,7 @@ def active_radius(model: ImplicitModel, u: Float[np.ndarray, "N p"]) -> Float[np
     """Spectral radius of A on the active set of each sample: the factor by which the residual falls in the end.
 
     Mathematics: once the pattern of positive states is the equilibrium's, x_{k+1} - x_k = P A (x_k - x_{k-1}) with P
-        the
-    projection on that pattern; rho is the spectral radius of P A P.
+    the projection on that pattern; rho is the spectral radius of P A P.
     """
     A = matrices(model)["A"]
     active = equilibria(model, u) > 0

@@ -1,8 +1,7 @@
 """The spiky series: forecasting the next point of a calm sine with rare spiky regions from a window of the last ones.
 
 Table 5.3 and Figure 5.9 of the thesis. The papers state sizes and the series' formulas, not the scale, the noise's
-unit, whether a
-spike restarts, the window or the recipe: `VARIANTS` holds the readings, `data` makes any of them.
+unit, whether a spike restarts, the window or the recipe: `VARIANTS` holds the readings, `data` makes any of them.
 """
 
 from __future__ import annotations

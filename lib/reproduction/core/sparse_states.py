@@ -54,8 +54,7 @@ def radius_sweep(
     """Rows of (A, B) inside balls of several radii, least squares otherwise; one pass over the path for all radii.
 
     Mathematics: min 1/2 ||A' x' + B' u + b - z'||^2 subject to ||(a', b')||_1 <= kappa for each row, in the units of
-        `scale`;
-    the bias is free.
+    `scale`; the bias is free.
 
     Args:
         found: states of a network.

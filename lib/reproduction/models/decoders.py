@@ -183,8 +183,7 @@ class DecoderOnly(nn.Module):
         ValueError: an unknown output, or n_heads that do not divide d_model.
 
     Source: Decugis et al. (2024), Table 4 (spiky series: d_model = 10, two heads, width 2048); Ganesh (2023), Table 1
-    (43,529
-        parameters).
+    (43,529 parameters).
     """
 
     def __init__(

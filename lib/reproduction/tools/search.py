@@ -136,9 +136,9 @@ def split(n: int, seed: int, span: int = 0) -> list[tuple[np.ndarray, np.ndarray
         n: samples.
         seed: of the random folds.
         span: 0 where samples are independent: random folds. Else sample i is a window of the points i, ..., i + span -
-            1
-            of a series: folds are blocks of consecutive windows, and the `span` windows next to a block on either side
-            are not trained on, so that no point of a training window, input or target, is one of a held-out window.
+            1 of a series: folds are blocks of consecutive windows, and the `span` windows next to a block on either
+            side are not trained on, so that no point of a training window, input or target, is one of a held-out
+            window.
 
     Raises:
         ValueError: fewer samples than folds, or so few that nothing is left to train on.

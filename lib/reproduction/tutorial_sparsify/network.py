@@ -124,8 +124,7 @@ def named_task(name: str, seed: int) -> Task:
     """The task of a function named "module:function".
 
     Raises: ValueError for a name of another form; ImportError, AttributeError where there is no such module or
-    function; TypeError where it does not return
-        what is wanted, saying what it did.
+    function; TypeError where it does not return what is wanted, saying what it did.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):

@@ -1,8 +1,8 @@
 """Attacks on few inputs: ranked inputs, greedy saliency, and linear programmes rounded to k inputs.
 
     ranked    a score says which k inputs change: the row of the label in the sensitivity matrix S, |gradient|, or
-              random numbers, the control. How they
-              change is the protocol: random values of a range ("values"), or a step along the sign of the loss's
+              random numbers, the control. How they change is the protocol: random values of a range ("values"), or a
+              step along the sign of the loss's
                   gradient ("sign")
     jsma      one input (or pair) after the other, chosen by the gradient at the present point
     lp        u at the optimum of min (C_y - C_j) x + (D_y - D_j) u over the triangle relaxation, for every other class
@@ -121,8 +121,8 @@ def jsma(
     """Greedy saliency attack: up to k inputs, each moved once by eps (to the end of the clip range if that is nearer).
 
     Mathematics: with a = grad f_t for the runner-up t and o the other outputs' gradient ("papernot": -a o where a > 0 >
-        o for an increase, the signs
-    turned for a decrease; pairs: sums over two inputs), or the gain of the margin f_t - f_y to first order ("margin").
+    o for an increase, the signs turned for a decrease; pairs: sums over two inputs), or the gain of the margin f_t -
+    f_y to first order ("margin").
 
     Args: saliency: "margin" | "papernot". pairs: two inputs a step, as in the paper; k is rounded down to even.
     Raises: ValueError for another saliency.

@@ -153,8 +153,8 @@ def _cholesky_solve(H, g):
 def ascend(relaxed, lam, steps, tol, allowed, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 
-    Stops when the barriers
-    can cost no more than `allowed`, or tol times the first value of sum radius |q|, or once g < enough.
+    Stops when the barriers can cost no more than `allowed`, or tol times the first value of sum radius |q|, or once g <
+    enough.
     """
     reduced, inputs, bias, c, q0 = relaxed.reduced, relaxed.inputs, relaxed.bias, relaxed.c, relaxed.q0
     u0, radius, corners_z, corners_x = relaxed.u0, relaxed.radius, relaxed.corners_z, relaxed.corners_x

@@ -6,8 +6,7 @@ A bound of c'x holds for every multiplier lambda of z = A x + B u + b, with the 
 
 which are computed exactly: at the ends and the kink of a piecewise-linear map, and at the points of slope lambda / mu
 of tanh and sigmoid. The slopes, lambda = s mu, are those of CROWN: the lower or the upper line of the unit by the sign
-of mu. States of softmax and max-pool
-blocks are FREE: only their range is used, lambda = 0.
+of mu. States of softmax and max-pool blocks are FREE: only their range is used, lambda = 0.
 
 Source: Zhang et al., CROWN (2018), for the lines; Tsai thesis (2024), (4.11) to Theorem 7, for the dual.
 """

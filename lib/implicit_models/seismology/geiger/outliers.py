@@ -3,9 +3,8 @@ than averaged.
 
 The robust location minimises the truncated squares sum_i min(e_i^2, CUT^2) of the standardised residuals e_i. It is
 reached by reweighted Levenberg-Marquardt with Geman and McClure's weights (s^2 / (s^2 + e^2))^2, whose scale s shrinks
-from that of the
-residuals at the start to CUT, from the best points by absolute deviation of grids around several of the first picks:
-one of them may be wrong.
+from that of the residuals at the start to CUT, from the best points by absolute deviation of grids around several of
+the first picks: one of them may be wrong.
 
 Source: Black & Rangarajan (1996); graduated non-convexity, Yang et al. (2020).
 """

@@ -1,8 +1,7 @@
 """Picks of P arrivals as a table, whatever the file: CSV, QuakeML, ISF (IMS1.0) and PDE bulletins.
 
 A pick that cannot be used stays in the table; its column `flag` says why. An error is raised for what makes a row mean
-something
-else than it says: a local time, a wrong unit, a coordinate that is none.
+something else than it says: a local time, a wrong unit, a coordinate that is none.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def read_picks(path: str | Path, *, stations: str | Path | Stations | None = Non
 
     Returns:
         DataFrame with the columns of `COLUMNS` (units in `Pick`), one row a pick, in the file's order. `flag` says why
-        a pick is
-        not used: another phase than a first P, a second P of the same station, a station that the list does not know.
+        a pick is not used: another phase than a first P, a second P of the same station, a station that the list does
+        not know.
 
     Raises:
         FileNotFoundError: no such file, no such station list, or none where one is needed.

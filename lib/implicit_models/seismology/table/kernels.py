@@ -52,8 +52,7 @@ def lookup(tables, depth, dist):
     """(T s, dT/dz s/km, dT/dDelta s/degree) at a depth (km) and a distance (degrees); NaN outside the grid.
 
     Beyond the end of P these are the diffracted wave's: `beyond_p` tells. At a source on the receiver, T = 0, both
-    slopes
-    are 0: the cone has no derivative there.
+    slopes are 0: the cone has no derivative there.
     """
     grid, nodes, first, sheets, _ = tables
     fz, fx = (depth - grid[0]) / grid[1], (dist - grid[2]) / grid[3]

@@ -208,8 +208,7 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
             means over positions, and constants; in evaluation mode.
         input_shape: of a sample, (C, *S) or (F,).
     Raises: ValueError for a network in training mode, or whose blocks do not make its outputs again; TypeError naming
-    the module or function
-        that is not read.
+    the module or function that is not read.
     """
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")

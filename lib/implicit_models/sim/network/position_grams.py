@@ -1,9 +1,9 @@
 """Gram matrices of the receptive fields of many positions, from the products of neighbouring cells.
 
 A cell is one position of one block: its channels are consecutive rows of F (columns of the row problems, one sample
-after the other). Two
-windows that overlap share cells, so that the product of two cells is computed once for all windows in which both lie:
-for 3 x 3 windows 25 neighbours instead of 81 pairs a window. A window's Gram matrix is then put together from blocks.
+after the other). Two windows that overlap share cells, so that the product of two cells is computed once for all
+windows in which both lie: for 3 x 3 windows 25 neighbours instead of 81 pairs a window. A window's Gram matrix is then
+put together from blocks.
 """
 
 from __future__ import annotations

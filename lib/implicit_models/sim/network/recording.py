@@ -170,9 +170,8 @@ def require_affine(
     """Check on neighbouring samples that the network between its activations is affine.
 
     Mathematics: the map F with (z, y) = F(x, u) is affine only if F at 3/2 of one sample less 1/2 of the next is the
-        same
-    combination of their (z, y), up to rounding. Rounding is that of the terms, which may cancel in (z, y): their size
-    is seen from F at 0 and at (x, u) with signs changed at random.
+    same combination of their (z, y), up to rounding. Rounding is that of the terms, which may cancel in (z, y): their
+    size is seen from F at 0 and at (x, u) with signs changed at random.
 
     Raises: ValueError naming the first block or the output that disagrees, and the modules that may be the cause.
     """

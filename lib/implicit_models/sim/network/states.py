@@ -263,8 +263,7 @@ def states(
     Returns: `States`, in the dtype of the pass.
 
     Raises: ValueError for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN
-    or
-        infinite value in U (naming the sample), for an implicit model without equilibrium; TypeError for other inputs.
+    or infinite value in U (naming the sample), for an implicit model without equilibrium; TypeError for other inputs.
 
     Source: SIM paper, section 3; Tsai thesis (2024), section 3.1.
     """

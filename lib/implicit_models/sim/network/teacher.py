@@ -37,8 +37,8 @@ def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrice
     """A, B, C, D, b, d of the network behind the states, in the order of their columns.
 
     Mathematics: with the activations replaced by given states the network is affine in (x, u); its value at a unit
-        vector
-    less its value at the origin is a column. Weight sharing, residual sums and batch norm need no case of their own.
+    vector less its value at the origin is a column. Weight sharing, residual sums and batch norm need no case of their
+    own.
 
     Args: states: from `states(network, U)`. batch_size: unit vectors a pass, in float64 on a copy of the network.
     Raises: ValueError if the states know no network, or have more than 20,000 states and inputs.

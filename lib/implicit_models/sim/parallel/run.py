@@ -98,8 +98,7 @@ def map_chunks(
     Returns: results, and `RunReport`.
 
     Raises: ValueError for an unknown backend, or a folder of another problem; WorkerLost if workers keep dying; what
-    the
-        solver raises. An interrupt keeps the finished chunks.
+    the solver raises. An interrupt keeps the finished chunks.
     """
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(BACKENDS)}")

@@ -106,8 +106,7 @@ def solve_on_path(
     """P(kappa) of one row by a search for the lambda with g(lambda) = kappa.
 
     Mathematics: see the module. "bisection" halves the bracket, "illinois" takes the secant and halves the value at an
-        end
-    that is kept twice, "newton" takes the root of g's present linear piece; the last two bisect when they leave the
+    end that is kept twice, "newton" takes the root of g's present linear piece; the last two bisect when they leave the
     bracket.
 
     Args:

@@ -160,8 +160,7 @@ def retrain(
 
     Args: as `eliminate`; settings: as `solve_rows`.
     Returns: `Rows` over the kept columns, and A (r, d) with zeros where columns went. Removing certified columns leaves
-    every
-        row's optimal value as it was.
+    every row's optimal value as it was.
     """
     from implicit_models.sim.solvers.rows import solve_rows
 

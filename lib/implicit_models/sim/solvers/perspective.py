@@ -161,9 +161,8 @@ def solve_perspective_rows(
     """All rows of the perspective relaxation, each with a certified duality gap.
 
     Mathematics: min_a 1/2 ||M a - z||^2 + sum_j phi(a_j) s.t. sum_S |a_j| <= kappa. The l1 rows (weight 2 sqrt(alpha
-        eta)) come
-    first; a row whose coefficients stay below the knee is solved, the others are followed from there by the active set
-    of perspective_path.py. A row that ends above the tolerance goes to FISTA, and its status says so.
+    eta)) come first; a row whose coefficients stay below the knee is solved, the others are followed from there by the
+    active set of perspective_path.py. A row that ends above the tolerance goes to FISTA, and its status says so.
 
     Args:
         G: (d, d) M'M. C: (r, d) Z'M. zz: (r,) squared norms of the targets.

@@ -1,8 +1,7 @@
 """The row problem by homotopy, many rows a call: down in the penalty, then up in the multiplier of the ball.
 
 Phase one lowers the penalty of all columns from max|c| to beta. With every column in the ball it stops where the l1
-norm
-reaches kappa: the multiplier is what is left of the penalty above beta. Otherwise, where the norm over the ball is
+norm reaches kappa: the multiplier is what is left of the penalty above beta. Otherwise, where the norm over the ball is
 above kappa at beta, phase two keeps the factor and raises the penalty of the ball's columns alone until the norm is
 kappa.
 

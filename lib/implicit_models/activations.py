@@ -12,8 +12,9 @@ segment is one block that couples its states. A max-pool block keeps its maximum
 phi(z) = (max z, 0, ..., 0), so that the block structure required by a BLIP map is met. So does a product, of two
 factors cut to [-1, 1], without which it would not be Lipschitz: phi(a, b) = (clip(a) clip(b), 0).
 
-Source: Tsai (2024), Definitions 1 and 2, section 2.4 (multiplicative connections), section 2.5 (max-pooling); constants
-of softmax and products: see `Activation.lipschitz`.
+Source:
+    Tsai (2024), Definitions 1 and 2, section 2.4 (multiplicative connections), section 2.5 (max-pooling); constants of
+    softmax and products: see `Activation.lipschitz`.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class Activation:
     Mathematics: phi(z) = (phi_1(z_1), ..., phi_L(z_L)) for the partition of z into blocks. All methods take
     (..., n) torch tensors or NumPy arrays and return the same kind; the last axis is the state.
 
-    Source: Tsai (2024), Definitions 1 and 2.
+    Source:
+        Tsai (2024), Definitions 1 and 2.
     """
 
     def __init__(self, segments: Iterable[Segment]):
@@ -187,7 +189,8 @@ class Activation:
     def derivative(self, z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Slopes phi'(z) of a componentwise map (0 or the left slope at a kink).
 
-        Raises: ValueError for blockwise maps, whose Jacobian is not diagonal (use `vjp`).
+        Raises:
+            ValueError: for blockwise maps, whose Jacobian is not diagonal (use `vjp`).
         """
         self._require_componentwise("derivative")
         return self._apply(lambda s, t: _slope_at_value(s, _value(s, t)), z)
@@ -206,7 +209,8 @@ class Activation:
     ) -> tuple[Float[Array, "*batch n"], Float[Array, "*batch n"]]:
         """Tightest box that holds phi(z) for lower <= z <= upper.
 
-        Raises: ValueError where lower > upper, naming the first such position.
+        Raises:
+            ValueError: where lower > upper, naming the first such position.
         """
         crossed = lower > upper
         if crossed.any():
@@ -259,7 +263,8 @@ class Activation:
 
         code 0: max(z, 0) + param min(z, 0); 1: tanh; 2: sigmoid.
 
-        Raises: ValueError for blockwise maps.
+        Raises:
+            ValueError: for blockwise maps.
         """
         self._require_componentwise("kernel_codes")
         code, param = np.zeros(self.n, dtype=np.int8), np.zeros(self.n)
@@ -326,9 +331,13 @@ def resolve_activation(activation: ActivationSpec | Activation, n: int) -> Activ
             "max_pool", "product" (pairs of states); or (name, size) pairs whose sizes add up to n; or an `Activation`,
             returned as it is.
         n: number of states.
-    Returns: the map.
-    Raises: ValueError for an unknown name, a slope outside [0, 1] or sizes that do not add up to n;
-        TypeError for anything else.
+
+    Returns:
+        the map.
+
+    Raises:
+        ValueError: for an unknown name, a slope outside [0, 1] or sizes that do not add up to n.
+        TypeError: for anything else.
     """
     if isinstance(activation, Activation):
         if activation.n != n:

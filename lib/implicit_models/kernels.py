@@ -37,8 +37,11 @@ _PACKAGE = Path(__file__).parent
 def kernel(function: Any = None, **options: Any) -> Any:
     """Compile a function with numba on its first call, without the interpreter lock, and keep the machine code.
 
-    Args: options: further options of `numba.njit`.
-    Returns: the compiled function, or without `function` a decorator.
+    Args:
+        options: further options of `numba.njit`.
+
+    Returns:
+        the compiled function, or without `function` a decorator.
     """
     if function is None:
         return functools.partial(kernel, **options)

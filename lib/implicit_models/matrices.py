@@ -80,7 +80,8 @@ def scipy_csr(A: Tensor) -> sp.csr_array:
 def as_tensor(name: str, M: Any, dtype: torch.dtype | None = None) -> Tensor:
     """Dense or CSR tensor of a matrix given by torch, NumPy or SciPy.
 
-    Raises: TypeError naming the matrix, for another type, layout or dtype (dtype: the one it must have, if any).
+    Raises:
+        TypeError: naming the matrix, for another type, layout or dtype (dtype: the one it must have, if any).
     """
     if sp.issparse(M):
         M = sp.csr_array(M)

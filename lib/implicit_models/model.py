@@ -57,7 +57,8 @@ class ImplicitModel(nn.Module):
         in_features, out_features, n_states: p, q, n.
         activation: name or list of (name, size) that partitions the state.
         kappa: bound of the row norms of A, in (0, 1).
-        skip: D is None if False. bias: b (n,) and d (q,), else None.
+        skip: D is None if False.
+        bias: b (n,) and d (q,), else None.
         feedback: "full", or "strict_upper": A is strictly upper triangular, in values and in gradient.
         solver, tol, tol_mode, max_iter, backward, on_failure: see `SolverSettings`; they belong to this instance.
         seed: seeds the initial matrices, randn / n, through a generator of its own; None draws them from torch's, so
@@ -68,8 +69,13 @@ class ImplicitModel(nn.Module):
     one that it resolves (`NotConverged` says which); under `torch.autocast` the layer runs in the dtype of A.
     torch.func: vmap, grad, jacrev, jacfwd and jacrev(jacfwd) go through, each sample's gradient by vmap(grad) included.
     Pruning (`torch.nn.utils.prune`) and parametrizations with a right inverse of A are projected through.
-    Raises: TypeError, ValueError naming the argument; ValueError naming a parameter that is not finite, when it is met.
-    Source: Tsai (2024), (2.1), section 5.2 (initialisation and projection).
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+        ValueError: naming a parameter that is not finite, when it is met.
+
+    Source:
+        Tsai (2024), (2.1), section 5.2 (initialisation and projection).
     """
 
     proof: Certificate  # of an interconnection only, see `compose`, and so is its Lipschitz constant
@@ -169,9 +175,12 @@ class ImplicitModel(nn.Module):
             ones
                 become parameters; sparse ones buffers, not trained.
             activation: as in the constructor. b (n,), d (q,): bias vectors or None.
-            kappa: for later calls of `project_`. feedback: "strict_upper" checks A and masks its gradient.
+            kappa: for later calls of `project_`.
+            feedback: "strict_upper" checks A and masks its gradient.
             settings: solver, tol, tol_mode, max_iter, backward, on_failure.
-        Raises: TypeError, ValueError naming the matrix and its shape.
+
+        Raises:
+            TypeError, ValueError: naming the matrix and its shape.
         """
         unknown = sorted(settings.keys() - set(SETTINGS))
         if unknown:
@@ -368,7 +377,9 @@ class ImplicitModel(nn.Module):
         """State of every row of U with its residual, iterations and convergence; x carries the gradient.
 
         Args: U (N, p); x0 (N, n) start of the iteration, zero if None.
-        Raises: RuntimeError within torch.func, whose tensors have no values to judge.
+
+        Raises:
+            RuntimeError: within torch.func, whose tensors have no values to judge.
         """
         if self._autocast():
             return self._without_autocast(self.equilibrium, U, x0)
@@ -392,8 +403,9 @@ class ImplicitModel(nn.Module):
 
         An A that is pruned, or has a parametrization with a right inverse (weight_norm), is projected through it.
 
-        Raises: TypeError for a sparse A, which is not trained, and for an A that another tensor decides and that cannot
-            be written.
+        Raises:
+            TypeError: for a sparse A, which is not trained, and for an A that another tensor decides and that cannot be
+                written.
         """
         if self.A.layout is not torch.strided:
             raise TypeError("a sparse A is a constant of the model and is never projected")
@@ -444,7 +456,8 @@ class ImplicitModel(nn.Module):
     def _decide_A(self) -> list[Tensor]:
         """The parameters that A is made of.
 
-        Raises: TypeError where `project_` could not write them.
+        Raises:
+            TypeError: where `project_` could not write them.
         """
         if "A" in self._parameters:
             return [self._parameters["A"]]
@@ -461,7 +474,9 @@ class ImplicitModel(nn.Module):
     def project_after(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
         """Project after every step of the optimiser; `handle.remove()` ends it.
 
-        Raises: ValueError if the optimiser does not hold A, or what A is made of; TypeError as `project_`.
+        Raises:
+            ValueError: if the optimiser does not hold A, or what A is made of.
+            TypeError: as `project_`.
         """
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         decide = [self.A] if self.A.layout is not torch.strided else self._decide_A()

@@ -1,7 +1,7 @@
 """The Perron-Frobenius eigenvalue of |A|, as an upper bound that holds.
 
-Source: Tsai (2024), section 2.3; Collatz (1942) and Wielandt (1950) for the bracket; Noda (1971) for the inverse
-iteration.
+Source:
+    Tsai (2024), section 2.3; Collatz (1942) and Wielandt (1950) for the bracket; Noda (1971) for the inverse iteration.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def _balanced(N: np.ndarray | sp.csr_array) -> tuple[sp.csr_array, int]:
     (log N_ij - log mu + h_j, 0) are finite, and N_ij exp(h_j - h_i) <= mu for all i, j. mu is found by Karp's theorem.
     Entries that leave the range of float64 are replaced by the smallest normal number: never downwards.
 
-    Source: Karp (1978), the largest cycle mean; Schneider and Schneider (1991), max-balancing.
+    Source:
+        Karp (1978), the largest cycle mean; Schneider and Schneider (1991), max-balancing.
     """
     M = sp.csr_array(N)
     M.eliminate_zeros()
@@ -181,8 +182,14 @@ def perron_frobenius(A: Any) -> float:
 
     Args:
         A: (n, n) dense or sparse, torch or NumPy.
-    Returns: upper bound, relative gap about 1e-13.
-    Raises: ValueError if A is not square or not finite.
-    Source: Tsai (2024), section 2.3.
+
+    Returns:
+        upper bound, relative gap about 1e-13.
+
+    Raises:
+        ValueError: if A is not square or not finite.
+
+    Source:
+        Tsai (2024), section 2.3.
     """
     return spectral_radius(abs(square_matrix(A)))

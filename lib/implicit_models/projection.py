@@ -1,7 +1,7 @@
 """Row-wise projection on the l1 ball: the constraint ||A||_inf <= kappa that keeps a model well-posed in training.
 
-Source: Tsai (2024), section 5.2; the sorting algorithm is Duchi et al. (2008), "Efficient projections onto the
-l1-ball".
+Source:
+    Tsai (2024), section 5.2; the sorting algorithm is Duchi et al. (2008), "Efficient projections onto the l1-ball".
 """
 
 from __future__ import annotations
@@ -95,10 +95,17 @@ def project_rows(A, kappa):
     Args:
         A: (n, m) torch tensor or NumPy array, floating.
         kappa: radius, positive (a model asks for less than 1; the projection itself does not).
-    Returns: new array of the same kind.
-    Raises: TypeError for integers or sparse input; ValueError for a radius that is not positive, for an array that is
-        not a matrix, and for rows that are not finite, which are named.
-    Source: Tsai (2024), section 5.2; Duchi et al. (2008), Figure 1.
+
+    Returns:
+        new array of the same kind.
+
+    Raises:
+        TypeError: for integers or sparse input.
+        ValueError: for a radius that is not positive, for an array that is not a matrix, and for rows that are not
+            finite, which are named.
+
+    Source:
+        Tsai (2024), section 5.2; Duchi et al. (2008), Figure 1.
     """
     _check(A, kappa)
     if isinstance(A, np.ndarray):

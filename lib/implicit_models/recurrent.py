@@ -28,7 +28,9 @@ class ImplicitRNN(ImplicitModel):
 
     Args:
         input_size, hidden_size, n_states: p, h, n. The others: as in `ImplicitModel`.
-    Source: Decugis et al. (2024), section 2.1 (implicitRNN); Tsai (2024), section 5.1, Figure 5.1.
+
+    Source:
+        Decugis et al. (2024), section 2.1 (implicitRNN); Tsai (2024), section 5.1, Figure 5.1.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class ImplicitRNN(ImplicitModel):
         not.
 
         Args: S (N, T, p) sequences; h0 (N, hidden), zero if None. S (T, p) and h0 (hidden,) are one sequence.
-        Returns: Y (N, T, hidden), h (N, hidden), or (T, hidden) and (hidden,). `last_solve` joins the steps: iterations
+
+        Returns:
+            Y (N, T, hidden), h (N, hidden), or (T, hidden) and (hidden,). `last_solve` joins the steps: iterations
             summed, worst residual.
         """
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting():

@@ -9,7 +9,8 @@ certified here by a positive vector s that anyone can check with one product M s
     triangular  no feedback between blocks, in whatever order they are stored, and gamma_i A_ii < 1: solved by
     substitution.
 
-Source: Tsai (2024), section 2.3 (Theorem 1, PF), section 2.4 (Theorems 2 and 3, triangular); SIM paper, Theorem 2.4.
+Source:
+    Tsai (2024), section 2.3 (Theorem 1, PF), section 2.4 (Theorems 2 and 3, triangular); SIM paper, Theorem 2.4.
 """
 
 from __future__ import annotations
@@ -161,9 +162,15 @@ def certificate(A: Any, activation: ActivationSpec | Activation = "relu") -> Cer
     Args:
         A: (n, n) dense or sparse, torch or NumPy.
         activation: name, list of (name, size), or `Activation`.
-    Returns: the certificate; `bool(certificate)` is False for kind "none", which proves nothing either way.
-    Raises: ValueError if A is not square or not finite, or if the activation does not fit.
-    Source: Tsai (2024), Theorems 1 to 3 and Remark 3.
+
+    Returns:
+        the certificate; `bool(certificate)` is False for kind "none", which proves nothing either way.
+
+    Raises:
+        ValueError: if A is not square or not finite, or if the activation does not fit.
+
+    Source:
+        Tsai (2024), Theorems 1 to 3 and Remark 3.
     """
     A = square_matrix(A)
     n = A.shape[0]
@@ -204,9 +211,15 @@ def rescale(A: Any, B: Any, C: Any, *, kappa: float = 1.0) -> tuple[Any, Any, An
     Args:
         A: (n, n), B: (n, p), C: (q, n): torch or NumPy, dense or (A only, NumPy side) SciPy sparse.
         kappa: target norm, above lambda_PF(|A|).
-    Returns: (A, B, C, s) of the same kinds; s (n,).
-    Raises: ValueError if kappa <= lambda_PF(|A|), or if the shapes disagree.
-    Source: SIM paper, Theorem 2.4 (with S = diag(1/s)).
+
+    Returns:
+        (A, B, C, s) of the same kinds; s (n,).
+
+    Raises:
+        ValueError: if kappa <= lambda_PF(|A|), or if the shapes disagree.
+
+    Source:
+        SIM paper, Theorem 2.4 (with S = diag(1/s)).
     """
     a = square_matrix(A)
     n = a.shape[0]

@@ -21,9 +21,15 @@ class BoundedAttention(nn.Module):
     states of the map "product".
 
     Args:
-        features: of a token, in and out. heads: their number, a divisor of features. bias: of the linear maps.
-    Raises: ValueError if heads does not divide features.
-    Source: Tsai thesis (2024), section 2.4, multiplicative connections; Vaswani et al. (2017) for the unbounded form.
+        features: of a token, in and out.
+        heads: their number, a divisor of features.
+        bias: of the linear maps.
+
+    Raises:
+        ValueError: if heads does not divide features.
+
+    Source:
+        Tsai thesis (2024), section 2.4, multiplicative connections; Vaswani et al. (2017) for the unbounded form.
     """
 
     def __init__(self, features: int, heads: int = 1, *, bias: bool = True):

@@ -9,7 +9,8 @@ that v drives are a comparison vector of the whole.
 Each vector is checked on the composed A by one product, its rounding counted: the proof does not rest on the way it was
 found.
 
-Source: Tsai thesis (2024), Theorems 2 and 3; Khammash and Pearson (1991) for the gains of positive loops.
+Source:
+    Tsai thesis (2024), Theorems 2 and 3; Khammash and Pearson (1991) for the gains of positive loops.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def triangular_proof(model: ImplicitModel, sizes: Sequence[int], proofs: Sequenc
     """Certificate of a block upper triangular A whose diagonal blocks have the given sizes and certificates, in order
     of the states.
 
-    Returns: kind "none" if a part has none, or if its states are too far apart in size for a common vector.
+    Returns:
+        kind "none" if a part has none, or if its states are too far apart in size for a common vector.
     """
     if not all(proofs):
         return NONE

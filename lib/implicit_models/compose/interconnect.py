@@ -11,7 +11,8 @@ well-posed when the parts are. Every interconnection leaves the certificate made
 (`compose_certificate`); `model.certificate()` looks for one anew. A feed-forward network has a strictly upper
 triangular A: substitution solves it, which is its forward pass.
 
-Source: Tsai thesis (2024), section 2.4 (composition rules), section 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
+Source:
+    Tsai thesis (2024), section 2.4 (composition rules), section 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
 """
 
 from __future__ import annotations
@@ -60,11 +61,18 @@ def from_network(
             None reads it from the first layer, if that is linear.
         dtype: of the matrices; the network's own if None.
         settings: of the solver, see `ImplicitModel.from_matrices`.
-    Returns: model with CSR buffers A (n, n), B (n, p), C (q, n), D (q, p) or None without a path past all activations;
-    b (n,), d (q,).
-    Raises: TypeError naming the module that has no conversion and its path; ValueError for shapes that do not fit, for
-    parameters that are not finite, or if the model and the network differ, naming the first module that does.
-    Source: Tsai thesis (2024), (2.9), (2.10).
+
+    Returns:
+        model with CSR buffers A (n, n), B (n, p), C (q, n), D (q, p) or None without a path past all activations; b
+        (n,), d (q,).
+
+    Raises:
+        TypeError: naming the module that has no conversion and its path.
+        ValueError: for shapes that do not fit, for parameters that are not finite, or if the model and the network
+            differ, naming the first module that does.
+
+    Source:
+        Tsai thesis (2024), (2.9), (2.10).
     """
     if not isinstance(network, nn.Module):
         raise TypeError(f"expected a torch module, got {type(network).__name__}")
@@ -134,11 +142,19 @@ def cascade(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMode
     the biases that follow. Its certificate holds when those of f and g do: (s_g, t s_f) proves it for every small t >
     0.
 
-    Args: f, g: models, or networks that `from_network` reads; g has as many inputs as f outputs. settings: of the
-        solver.
-    Returns: model with copies of the matrices, sparse if one of the parts is sparse.
-    Raises: ValueError for sizes that do not fit; TypeError for parts of different dtypes.
-    Source: Tsai thesis (2024), section 2.4.
+    Args:
+        f, g: models, or networks that `from_network` reads; g has as many inputs as f outputs.
+        settings: of the solver.
+
+    Returns:
+        model with copies of the matrices, sparse if one of the parts is sparse.
+
+    Raises:
+        ValueError: for sizes that do not fit.
+        TypeError: for parts of different dtypes.
+
+    Source:
+        Tsai thesis (2024), section 2.4.
     """
     f, g = _parts(f, g)
     if g.in_features != f.out_features:
@@ -158,10 +174,17 @@ def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, 
 
     Mathematics: A = diag(A_g, A_f); lambda_PF is the larger of the two.
 
-    Args: f, g: models, or networks that `from_network` reads. shared_input: both read the same u. settings: of the
-        solver.
-    Raises: ValueError if inputs that are shared differ in number; TypeError for parts of different dtypes.
-    Source: Tsai thesis (2024), section 2.4.
+    Args:
+        f, g: models, or networks that `from_network` reads.
+        shared_input: both read the same u.
+        settings: of the solver.
+
+    Raises:
+        ValueError: if inputs that are shared differ in number.
+        TypeError: for parts of different dtypes.
+
+    Source:
+        Tsai thesis (2024), section 2.4.
     """
     f, g = _parts(f, g)
     assembly, (u, v) = _inputs(f, g, shared_input)
@@ -209,10 +232,14 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     part has no certificate.
 
     Args: as `add`.
-    Raises: ValueError naming the factor without a bound (a skip D, or a read-out of ReLU states that an input drives,
-    has none).
-    Source: Tsai thesis (2024), section 2.4, multiplicative connections (constant max{c_2 gamma_1, c_1 gamma_2} in the
-    l1 norm of (f, g)).
+
+    Raises:
+        ValueError: naming the factor without a bound (a skip D, or a read-out of ReLU states that an input drives, has
+            none).
+
+    Source:
+        Tsai thesis (2024), section 2.4, multiplicative connections (constant max{c_2 gamma_1, c_1 gamma_2} in the l1
+        norm of (f, g)).
     """
     f, g = _parts(f, g)
     if f.out_features != g.out_features:
@@ -239,10 +266,17 @@ def feedback(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     x_g = phi_g(A_g x_g + B_g y + b_g). Well-posed parts do not make a well-posed loop; lambda_PF(S_g S_f) < 1 for their
     gains does, and `model.proof` says so or is of kind "none".
 
-    Args: f: p -> q. g: q -> p; models, or networks that `from_network` reads. settings: of the solver.
-    Raises: ValueError for sizes that do not fit, or where the direct paths make a loop without a solution (I - D_g D_f
-    singular).
-    Source: Tsai thesis (2024), section 2.4; Zhou, Doyle and Glover (1996) for the algebra of loops.
+    Args:
+        f: p -> q.
+        g: q -> p; models, or networks that `from_network` reads.
+        settings: of the solver.
+
+    Raises:
+        ValueError: for sizes that do not fit, or where the direct paths make a loop without a solution (I - D_g D_f
+            singular).
+
+    Source:
+        Tsai thesis (2024), section 2.4; Zhou, Doyle and Glover (1996) for the algebra of loops.
     """
     f, g = _parts(f, g)
     if f.out_features != g.in_features or g.out_features != f.in_features:

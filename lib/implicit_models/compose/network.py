@@ -5,7 +5,8 @@ function (assembly, module, value) -> value in `MODULES`, here and in `compose_s
 functions and methods of tensors are in `compose_tensors`. The network is traced by torch.fx, so that whatever is
 composed of these is read, residual sums included.
 
-Source: Tsai thesis (2024), sections 2.4 (composition) and 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
+Source:
+    Tsai thesis (2024), sections 2.4 (composition) and 2.5, (2.9), (2.10) with l = 0, ..., L - 1.
 """
 
 from __future__ import annotations
@@ -100,8 +101,9 @@ def assemble(
 ) -> tuple[Assembly, Value, fx.GraphModule | None, dict[str, Value]]:
     """The network's states and its output value; the traced graph and the value of every node, to compare them with.
 
-    Raises: TypeError naming the module, by its path and type, or the function that has no rule; ValueError for shapes
-    that do not fit.
+    Raises:
+        TypeError: naming the module, by its path and type, or the function that has no rule.
+        ValueError: for shapes that do not fit.
     """
     assembly = Assembly(math.prod(shape))
     if type(network) in MODULES:
@@ -168,7 +170,8 @@ def _by_position(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[st
 def _attribute(network: nn.Module, path: str) -> torch.Tensor:
     """A parameter or buffer that the forward reads by itself: a constant.
 
-    Raises: TypeError for any other attribute.
+    Raises:
+        TypeError: for any other attribute.
     """
     *modules, name = path.split(".")
     found = getattr(network.get_submodule(".".join(modules)), name)

@@ -4,7 +4,8 @@
 
 Every step reads earlier ones only: A is block triangular, whatever W_hh is.
 
-Source: Tsai thesis (2024), section 2.5 (recurrent networks among those that an implicit model represents).
+Source:
+    Tsai thesis (2024), section 2.5 (recurrent networks among those that an implicit model represents).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class LastStates(tuple):
 def unrolled(assembly: Assembly, module: nn.RNN, value: Value, h0: object = None) -> tuple[Value, LastStates]:
     """The output of every step and the last states of every layer.
 
-    Raises: ValueError unless the module is batch first and its input (T, features); TypeError for a given initial
-    state.
+    Raises:
+        ValueError: unless the module is batch first and its input (T, features)
+        TypeError: for a given initial state.
     """
     if h0 is not None:
         raise TypeError("an initial state that the network computes has no conversion")

@@ -9,7 +9,8 @@ padding.
     max-pooling     states of the map max_pool, one block a window: phi(z) = (max z, 0, ..., 0)
     normalisation   a diagonal map, with the running mean and variance
 
-Source: Tsai thesis (2024), section 2.5, "Convolutional Layers and Max-Pooling".
+Source:
+    Tsai thesis (2024), section 2.5, "Convolutional Layers and Max-Pooling".
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def windows(
 def spatial(value: Value, ndim: int, channels: int | None = None) -> np.ndarray:
     """The index array of an input of `ndim` axes behind the channels.
 
-    Raises: ValueError naming the shape.
+    Raises:
+        ValueError: naming the shape.
     """
     if len(value.shape) != ndim + 1 or (channels is not None and value.shape[0] != channels):
         wanted = (

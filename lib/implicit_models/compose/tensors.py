@@ -26,7 +26,8 @@ BATCH = "the batch"  # stands for the size of dimension 0
 def axis_of(value: Value, dim: int) -> int:
     """Axis of one sample for a dimension of the batch.
 
-    Raises: ValueError for dimension 0 and for dimensions that are not there.
+    Raises:
+        ValueError: for dimension 0 and for dimensions that are not there.
     """
     ndim = len(value.shape) + 1
     if not -ndim <= dim < ndim:
@@ -283,7 +284,8 @@ def all_sizes(args: Sequence[Any]) -> bool:
 def of_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of arithmetic with sizes.
 
-    Raises: TypeError for the size of the batch, which no model knows.
+    Raises:
+        TypeError: for the size of the batch, which no model knows.
     """
 
     def rule(assembly: Assembly, *sizes: Any) -> Any:

@@ -4,7 +4,8 @@
 
 A rearrangement (slice, concatenation, padding) selects rows, a linear map multiplies, an activation makes new states.
 
-Source: Tsai thesis (2024), sections 2.4 (composition) and 2.5.
+Source:
+    Tsai thesis (2024), sections 2.4 (composition) and 2.5.
 """
 
 from __future__ import annotations
@@ -180,8 +181,11 @@ def sum_value(a: Value, b: Value) -> Value:
 def product_value(assembly: Assembly, a: Value, b: Value) -> Value:
     """The entrywise product of two bounded values of one shape: states of the map `product`, in units of the bounds.
 
-    Raises: ValueError naming the factor that has no bound: its product is not Lipschitz.
-    Source: Tsai thesis (2024), section 2.4, multiplicative connections.
+    Raises:
+        ValueError: naming the factor that has no bound: its product is not Lipschitz.
+
+    Source:
+        Tsai thesis (2024), section 2.4, multiplicative connections.
     """
     if a.shape != b.shape:
         raise ValueError(f"it multiplies values of shapes {a.shape} and {b.shape}")

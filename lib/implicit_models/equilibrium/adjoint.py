@@ -1,6 +1,7 @@
 """The adjoint equation v = J(z)' (A' v + g) behind implicit gradients, solved by the family that solved the state.
 
-Source: implicit function theorem; Tsai (2024), section 5.2.
+Source:
+    implicit function theorem; Tsai (2024), section 5.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Anderson acceleration, type II, batched: every sample has its own history and its own least-squares problem.
 
-Source: Anderson (1965); Walker and Ni (2011), type II in difference form.
+Source:
+    Anderson (1965); Walker and Ni (2011), type II in difference form.
 """
 
 from __future__ import annotations

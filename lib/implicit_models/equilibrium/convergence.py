@@ -98,9 +98,12 @@ def equilibrium_residual(
     """Residual max_i |phi(A x + b) - x|_i of each sample, divided by max_i |x_i| in relative mode.
 
     Args:
-        A: (n, n) dense or sparse CSR. b, x: (N, n).
+        A: (n, n) dense or sparse CSR.
+        b, x: (N, n).
         tol_mode: "relative" | "absolute". The relative residual of x = 0 is 0 if the equation holds, else inf.
-    Returns: (N,).
+
+    Returns:
+        (N,).
     """
     with torch.no_grad():
         act = resolve_activation(activation, x.shape[-1])

@@ -369,16 +369,24 @@ def gauss_seidel(
     sample is done when max_i |phi(A x + b) - x|_i <= tol, in relative mode <= tol max_i |x_i|.
 
     Args:
-        A: (n, n). b: (N, n), one sample a row. Both float32 or float64.
-        code: (n,) 0 = max(v, 0) + s min(v, 0) with s = param, 1 = tanh, 2 = sigmoid. param: (n,), of A's type.
+        A: (n, n).
+        b: (N, n), one sample a row. Both float32 or float64.
+        code: (n,) 0 = max(v, 0) + s min(v, 0) with s = param, 1 = tanh, 2 = sigmoid.
+        param: (n,), of A's type.
         x0: (N, n) start; zero if None.
         max_iter: sweeps per sample.
         reverse: sweep from the last state to the first; None: where A is upper triangular (one sweep solves it).
-    Returns: x (N, n); residual (N,) of that x; n_iter (N,), sweeps; status (N,): 0 converged, 1 not within max_iter
-        sweeps or stopped by rounding, 2 diverging, 3 b or x0 not finite (x and residual are NaN).
-    Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
-    Source: Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for
-    sweeps.
+
+    Returns:
+        x (N, n); residual (N,) of that x; n_iter (N,), sweeps; status (N,): 0 converged, 1 not within max_iter sweeps
+        or stopped by rounding, 2 diverging, 3 b or x0 not finite (x and residual are NaN).
+
+    Raises:
+        ValueError, TypeError: for shapes, types or layouts that do not fit.
+        ValueError: if A is not finite.
+
+    Source:
+        Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for sweeps.
     """
     check_arrays(A, b=b, x0=x0)
     found = empty_result(b)
@@ -408,12 +416,20 @@ def gauss_seidel_adjoint(
     max_i |d (A^T v + g) - v|_i <= tol max_i |g_i|, or where rounding leaves no more: <= 4 eps max_i |v_i|.
 
     Args:
-        A: (n, n). d, g: (N, n).
+        A: (n, n).
+        d, g: (N, n).
         max_iter, reverse: as in `gauss_seidel`, for A^T.
-    Returns: v (N, n), residual (N,) relative to max|g| (absolute where g = 0), n_iter (N,), status (N,) as in
-    `gauss_seidel`.
-    Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
-    Source: Tsai (2024), section 5.2 (implicit differentiation).
+
+    Returns:
+        v (N, n), residual (N,) relative to max|g| (absolute where g = 0), n_iter (N,), status (N,) as in
+        `gauss_seidel`.
+
+    Raises:
+        ValueError, TypeError: for shapes, types or layouts that do not fit.
+        ValueError: if A is not finite.
+
+    Source:
+        Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
     found = empty_result(g)

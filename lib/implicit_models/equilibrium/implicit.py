@@ -14,7 +14,8 @@ and then dL/dA = v x', dL/db = v (summed over the samples for A). In forward mod
 `backward` says (tangent.py). Transforms of torch.func see one function with its own rule for vmap: samples that are
 mapped over join the batch, and each A of several is solved by itself.
 
-Source: Tsai (2024), section 5.2; JFB: Fung et al. (2022); phantom gradient: Geng et al. (2021), unrolled form.
+Source:
+    Tsai (2024), section 5.2; JFB: Fung et al. (2022); phantom gradient: Geng et al. (2021), unrolled form.
 """
 
 from __future__ import annotations
@@ -405,13 +406,18 @@ def equilibrium(
     """Equilibrium x = phi(A x + b), differentiable in A and b.
 
     Args:
-        A: (n, n); a sparse CSR matrix gets no gradient. b: (N, n).
+        A: (n, n); a sparse CSR matrix gets no gradient.
+        b: (N, n).
         activation, solver, tol, tol_mode, max_iter, x0, on_failure: as in `solve_equilibrium`.
         backward: "implicit" | "jfb" | "phantom" | "unroll"; the adjoint equation is solved to tol relative to the
             larger of max|g| and max|v| of each sample. Second derivatives exist for "unroll" only; the others raise.
-    Returns: x (N, n).
+
+    Returns:
+        x (N, n).
     Raises: as `solve_equilibrium`; a backward pass that does not converge warns or raises `NotConverged` as well.
-    Source: Tsai (2024), section 5.2.
+
+    Source:
+        Tsai (2024), section 5.2.
     """
     s = cached_settings(solver, tol, tol_mode, max_iter, backward, on_failure)
     check_problem(A, b, x0)

@@ -224,11 +224,18 @@ def newton(
         A, b, code, param, tol, relative: as in `gauss_seidel`; code 0 only.
         x0: (N, n), the signs of which give the first pattern; None: those of b.
         max_iter: linear solves per sample.
-    Returns: x (N, n); residual (N,) of that x; n_iter (N,), linear solves; status (N,): 0 converged, 1 not within
-    max_iter or stopped by rounding, 2 not finite on the way, 3 b or x0 not finite, 4 singular system.
-    Raises: ValueError for another activation; ValueError, TypeError for shapes, types or layouts that do not fit;
-    ValueError if A is not finite.
-    Source: Hintermueller, Ito and Kunisch (2002), the primal-dual active set method as a semismooth Newton method.
+
+    Returns:
+        x (N, n); residual (N,) of that x; n_iter (N,), linear solves; status (N,): 0 converged, 1 not within max_iter
+        or stopped by rounding, 2 not finite on the way, 3 b or x0 not finite, 4 singular system.
+
+    Raises:
+        ValueError: for another activation.
+        ValueError, TypeError: for shapes, types or layouts that do not fit.
+        ValueError: if A is not finite.
+
+    Source:
+        Hintermueller, Ito and Kunisch (2002), the primal-dual active set method as a semismooth Newton method.
     """
     if code.any():
         i = int(np.flatnonzero(code)[0])
@@ -247,11 +254,19 @@ def newton_adjoint(
     """Adjoint state v = d * (A^T v + g) of every row of g by a factorisation of the rows with d != 0.
 
     Args:
-        A: (n, n). d, g: (N, n).
-    Returns: v (N, n); residual (N,) max|d (A^T v + g) - v| / max|g| (0 where g = 0); n_iter (N,), 1, or 0 where nothing
-    was to solve; status (N,) as in `newton`, 1 where the system is so near singular that the residual is large.
-    Raises: ValueError, TypeError for shapes, types or layouts that do not fit; ValueError if A is not finite.
-    Source: Tsai (2024), section 5.2 (implicit differentiation).
+        A: (n, n).
+        d, g: (N, n).
+
+    Returns:
+        v (N, n); residual (N,) max|d (A^T v + g) - v| / max|g| (0 where g = 0); n_iter (N,), 1, or 0 where nothing was
+        to solve; status (N,) as in `newton`, 1 where the system is so near singular that the residual is large.
+
+    Raises:
+        ValueError, TypeError: for shapes, types or layouts that do not fit.
+        ValueError: if A is not finite.
+
+    Source:
+        Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
     if not all_finite(A):

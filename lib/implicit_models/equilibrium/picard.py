@@ -4,7 +4,8 @@ The iteration works on a map object with `step(x, out)`, `scale(x)`, `select(row
 adjoint v = J(z)' (A' v + g) share one loop. Convergence is judged every `check_every` steps from a true residual: the
 evaluation that measures it is the next step of the samples that go on.
 
-Source: Tsai (2024), Theorem 1, (2.8); adjoint: implicit function theorem.
+Source:
+    Tsai (2024), Theorem 1, (2.8); adjoint: implicit function theorem.
 """
 
 from __future__ import annotations
@@ -153,11 +154,14 @@ def picard(
     """Iterate x <- x + damping (F(x) - x) until every sample's residual is at most tol times its scale.
 
     Args:
-        problem: the map F. x0: start (not modified).
+        problem: the map F.
+        x0: start (not modified).
         damping: (n,) in (0, 1], None for plain Picard. With 1 / (1 + gamma_i max(0, -A_ii)) the iteration converges for
             every A with a Metzler certificate: the damped slope of a state on itself is non-negative.
         warm: check after the first step already.
-    Returns: `Record` with x, residual, n_iter, status; x is the last iterate and residual its own.
+
+    Returns:
+        `Record` with x, residual, n_iter, status; x is the last iterate and residual its own.
     """
     record = Record(x0)
     x, out, k = x0.clone(), torch.empty_like(x0), 0

@@ -14,8 +14,9 @@ below 1e-29 (1e-290 in double precision) count as 0.
 
 Arrays are feature-major: column t N' + s is step t of sample s, N' the batch rounded up to whole registers.
 
-Source: Decugis et al. (2024), section 2.1 (the cell); Tsai (2024), section 5.2 (implicit differentiation of one
-equilibrium).
+Source:
+    Decugis et al. (2024), section 2.1 (the cell); Tsai (2024), section 5.2 (implicit differentiation of one
+    equilibrium).
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class SolverSettings:
         Neumann series), "unroll" (autograd through every Picard step).
     on_failure: "warn" | "raise" | "ignore" when a sample does not converge, forward or backward.
 
-    Raises: ValueError or TypeError naming the setting.
+    Raises:
+        ValueError or TypeError: naming the setting.
     """
 
     solver: str = "auto"

@@ -9,7 +9,8 @@ The automatic choice:
                                 sample that is still slow goes on to Newton from its iterate (small states), which
                                 needs the activation pattern only
 
-Source: Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
+Source:
+    Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
 """
 
 from __future__ import annotations
@@ -212,17 +213,25 @@ def solve_equilibrium(
     Mathematics: a sample stops when max_i |phi(A x + b) - x|_i <= tol max_i |x_i| (relative) or <= tol (absolute).
 
     Args:
-        A: (n, n) dense, or sparse CSR. b: (N, n), one sample a row.
+        A: (n, n) dense, or sparse CSR.
+        b: (N, n), one sample a row.
         activation: name, list of (name, size), or `Activation`.
         solver: "auto" | "picard" | "anderson" | "gauss_seidel" | "newton".
-        tol, tol_mode: see above. max_iter: evaluations of the map per sample.
+        tol, tol_mode: see above.
+        max_iter: evaluations of the map per sample.
         x0: (N, n) start; zero if None.
         on_failure: "warn" | "raise" | "ignore".
-    Returns: `EquilibriumResult`; its residual is computed afresh from the returned x, and `converged` follows it:
-    residual <= tol,
-        or <= `rounding_floor` (4 eps (|A| |x| + |b|)) where the solver stopped at tol; `reason` says which samples.
-    Raises: TypeError, ValueError for what does not fit; `NotConverged` with on_failure="raise".
-    Source: Tsai (2024), Theorem 1, (2.8).
+
+    Returns:
+        `EquilibriumResult`; its residual is computed afresh from the returned x, and `converged` follows it: residual
+        <= tol, or <= `rounding_floor` (4 eps (|A| |x| + |b|)) where the solver stopped at tol; `reason` says which
+        samples.
+
+    Raises:
+        TypeError, ValueError: for what does not fit; `NotConverged` with on_failure="raise".
+
+    Source:
+        Tsai (2024), Theorem 1, (2.8).
     """
     s = cached_settings(solver, tol, tol_mode, max_iter, "implicit", on_failure)
     check_problem(A, b, x0)

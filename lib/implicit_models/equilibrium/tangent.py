@@ -3,7 +3,8 @@
 Every step is an operation of torch, so that tangents are themselves differentiable and second derivatives exist in
 forward over forward and reverse over forward mode.
 
-Source: implicit function theorem; Tsai (2024), section 5.2.
+Source:
+    implicit function theorem; Tsai (2024), section 5.2.
 """
 
 from __future__ import annotations

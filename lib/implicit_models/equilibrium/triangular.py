@@ -4,7 +4,8 @@ A feed-forward network written as an implicit model has a (permuted) triangular 
 earlier levels only, so that one product per level solves the equation exactly. A state may feed back on itself if
 gamma_i A_ii < 1; softmax and max-pool blocks may not.
 
-Source: Tsai (2024), Remark 3, Theorems 2 and 3, section 2.5.
+Source:
+    Tsai (2024), Remark 3, Theorems 2 and 3, section 2.5.
 """
 
 from __future__ import annotations

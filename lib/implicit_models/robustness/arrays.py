@@ -19,7 +19,8 @@ def as_array(value: Any) -> np.ndarray:
 def real_array(name: str, value: Any) -> np.ndarray:
     """The values as float64.
 
-    Raises: TypeError naming the array for complex numbers, of which a conversion would drop a half.
+    Raises:
+        TypeError: naming the array for complex numbers, of which a conversion would drop a half.
     """
     value = as_array(value)
     if np.iscomplexobj(value):

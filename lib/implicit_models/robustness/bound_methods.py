@@ -55,8 +55,10 @@ def bounds(
 
     Args:
         model: `ImplicitModel` (a feed-forward network through `compose.from_network`) or `Problem`.
-        U: (N, p) centres, torch or NumPy. eps: radius of every input; or sigma: (p,) or (N, p) radii.
-        card: at most so many inputs move. clip: (low, high) range the set is cut to, None for none.
+        U: (N, p) centres, torch or NumPy.
+        eps: radius of every input; or sigma: (p,) or (N, p) radii.
+        card: at most so many inputs move.
+        clip: (low, high) range the set is cut to, None for none.
         method: "norm" | "box" | "comparison" | "metzler" | "interval" | "dual" | "lp".
         relaxation: of "lp": "displayed" | "theorem7" | "triangle".
         passes: of "dual" and the triangle LP: refinements of the pre-activation bounds.
@@ -67,10 +69,16 @@ def bounds(
         splits: of "dual": nodes of branch and bound for a lower bound that is not positive; it raises lb, not what
             cert claims.
         spec: (k, q) or (N, k, q) weights of the outputs (see `margins`); None for the outputs themselves.
-    Returns: `Bounds`, float64.
-    Raises: NotCertified if the model is not proved well-posed; ValueError, TypeError naming what does not fit, also
-        for an option that the method would ignore.
-    Source: Tsai thesis (2024), section 4.2.
+
+    Returns:
+        `Bounds`, float64.
+
+    Raises:
+        NotCertified: if the model is not proved well-posed.
+        ValueError, TypeError: naming what does not fit, also for an option that the method would ignore.
+
+    Source:
+        Tsai thesis (2024), section 4.2.
     """
     checked_options(
         method,
@@ -117,8 +125,12 @@ DEFAULTS = {name: inspect.signature(bounds).parameters[name].default for name in
 def checked_options(method: str, **options: Any) -> None:
     """Whether the options of `bounds` have values that mean something, and mean something to the method.
 
-    Args: options: any of `OPTIONS`.
-    Raises: ValueError naming the option, its value and the method; TypeError for a name that is no option.
+    Args:
+        options: any of `OPTIONS`.
+
+    Raises:
+        ValueError: naming the option, its value and the method.
+        TypeError: for a name that is no option.
     """
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")

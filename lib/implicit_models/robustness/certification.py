@@ -5,7 +5,8 @@
               negative by more than the proved error of the state
     unknown   neither
 
-Source: Tsai thesis (2024), chapter 4; the three answers are those of complete and incomplete verifiers.
+Source:
+    Tsai thesis (2024), chapter 4; the three answers are those of complete and incomplete verifiers.
 """
 
 from __future__ import annotations
@@ -70,21 +71,29 @@ def certify(
 
     Args:
         model: `ImplicitModel` (a network through `compose.from_network`) or `Problem`.
-        U: (N, p) samples; y: (N,) labels. eps, sigma, card, clip: the sets, see `bounds`.
-        method: of the bounds. options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a
-            margin as soon as it is positive).
+        U: (N, p) samples.
+        y: (N,) labels.
+        eps, sigma, card, clip: the sets, see `bounds`.
+        method: of the bounds.
+        options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a margin as soon as it is
+            positive).
         attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not
             decide, from the second path on towards the classes of the smallest bounds; 0 steps for none, and none for
             sets with card. The inputs that the dual multipliers point to are always tried.
         splits: of method "dual": nodes of branch and bound for each margin of the samples that are unknown after that.
             They raise `margin`; what `check` can prove is bounds.cert.
         seed: of the restarts.
-    Returns: `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it
-    unsafe; others are unaffected.
-    Raises: NotCertified with the reason if the model is not proved well-posed; ValueError for labels that are no
-    classes, and as `bounds`.
-        All arguments are looked at before any verdict.
-    Source: Tsai thesis (2024), section 4.2; Wong and Kolter (2018) for the margins.
+
+    Returns:
+        `Certification`. A sample that is not finite, or whose bound fails, is unknown unless a witness shows it unsafe;
+        others are unaffected.
+
+    Raises:
+        NotCertified: with the reason if the model is not proved well-posed.
+        ValueError: for labels that are no classes, and as `bounds`. All arguments are looked at before any verdict.
+
+    Source:
+        Tsai thesis (2024), section 4.2; Wong and Kolter (2018) for the margins.
     """
     task = problem(model)
     inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)

@@ -102,8 +102,12 @@ def uncertainty(
         card: at most so many coordinates move; None for all.
         clip: (low, high) range of inputs that the set is cut to; None, the default, for none. Not with `card`, whose
             set is then not symmetric in the coordinates that move.
-    Raises: ValueError naming the shape, value or sample that does not fit.
-    Source: Tsai thesis (2024), (4.1), (4.2).
+
+    Raises:
+        ValueError: naming the shape, value or sample that does not fit.
+
+    Source:
+        Tsai thesis (2024), (4.1), (4.2).
     """
     U = real_array("U", U)
     if U.ndim != 2 or not U.shape[1]:

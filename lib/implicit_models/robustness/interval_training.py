@@ -14,8 +14,9 @@ The margin of class y against j is bounded in one product, (C_y - C_j) x + (D_y 
 bounds; the exact worst-case cross-entropy over these margins is LSE_j(-margin_j), and the loss mixes it with that of
 the samples themselves.
 
-Source: interval bound propagation in training, Gowal et al., ICCV 2019; for implicit models, Wei & Kolter, ICLR 2022.
-Tsai thesis (2024), section 4.3, has the worst-case loss.
+Source:
+    interval bound propagation in training, Gowal et al., ICCV 2019; for implicit models, Wei & Kolter, ICLR 2022. Tsai
+    thesis (2024), section 4.3, has the worst-case loss.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _SHAPES = (nn.Flatten, nn.Dropout)
 def ramp(step: int, start: int, stop: int, first: float, last: float) -> float:
     """Linear schedule: `first` up to step `start`, `last` from step `stop` on.
 
-    Raises: ValueError if stop < start.
+    Raises:
+        ValueError: if stop < start.
     """
     if stop < start:
         raise ValueError(f"a ramp must not stop before it starts, got {start} and {stop}")
@@ -147,13 +149,20 @@ def interval_margins(
     Args:
         model: `ImplicitModel`, dense and componentwise; or a stack of linear layers and non-decreasing activations that
             ends with a linear layer, also as a module around one nn.Sequential.
-        U: (N, p). y: (N,) class indices.
-        eps: radius of the box, not negative; clip: range (low, high) of inputs that the box is cut to, None for none.
-    Returns: (N, q) in the precision of the model; all positive but for j = k says that the class cannot change. Not
-    verified for rounding: a certificate is `implicit_models.robustness.certify`'s.
-    Raises: NotCertified, TypeError or ValueError for a model or arguments that do not fit.
-    Source: Gowal et al., ICCV 2019, section 3 (elision of the last layer); Wei & Kolter, ICLR 2022 (interval fixed
-    point).
+        U: (N, p).
+        y: (N,) class indices.
+        eps: radius of the box, not negative.
+        clip: range (low, high) of inputs that the box is cut to, None for none.
+
+    Returns:
+        (N, q) in the precision of the model; all positive but for j = k says that the class cannot change. Not verified
+        for rounding: a certificate is `implicit_models.robustness.certify`'s.
+
+    Raises:
+        NotCertified, TypeError or ValueError: for a model or arguments that do not fit.
+
+    Source:
+        Gowal et al., ICCV 2019, section 3 (elision of the last layer); Wei & Kolter, ICLR 2022 (interval fixed point).
     """
     if not eps >= 0:
         raise ValueError(f"eps must not be negative, got {eps}")
@@ -205,9 +214,13 @@ def interval_training_loss(
 
     Mathematics: the worst case over margins m_j >= interval_margins_j is LSE_j(-m_j), exact for a one-hot class.
     Args: as `interval_margins`; clean: weight of the samples' own cross-entropy, in [0, 1].
-    Returns: scalar tensor; project the model after each step as always.
+
+    Returns:
+        scalar tensor; project the model after each step as always.
     Raises: as `interval_margins`; ValueError for a weight outside [0, 1].
-    Source: Gowal et al., ICCV 2019, (6) (mix and schedules); Tsai thesis (2024), section 4.3.
+
+    Source:
+        Gowal et al., ICCV 2019, (6) (mix and schedules); Tsai thesis (2024), section 4.3.
     """
     if not 0 <= clean <= 1:
         raise ValueError(f"clean must lie in [0, 1], got {clean}")

@@ -13,7 +13,8 @@ For a one-hot y = e_k the loss grows with every other output and falls with outp
 For soft targets output k goes up where its softmax stays above y_k and down where it stays below; corners over those
 left are enumerated.
 
-Source: Tsai thesis (2024), section 4.3 (squared, box and norm forms); the exact form for one-hot targets is not there.
+Source:
+    Tsai thesis (2024), section 4.3 (squared, box and norm forms); the exact form for one-hot targets is not there.
 """
 
 from __future__ import annotations
@@ -44,10 +45,16 @@ def worst_case_loss(
         loss: "squared", the sum over outputs of squares; or "cross_entropy".
         bound: "exact"; "box" and "norm", the closed upper bounds for comparison (the same as "exact" for the squared
             loss with "box").
-    Returns: (N,) float64; NaN for samples whose outputs, radii or targets are not finite.
-    Raises: ValueError for shapes, radii or targets that do not fit, or for soft targets with more than 16 outputs that
-    may go either way.
-    Source: Tsai thesis (2024), section 4.3.
+
+    Returns:
+        (N,) float64; NaN for samples whose outputs, radii or targets are not finite.
+
+    Raises:
+        ValueError: for shapes, radii or targets that do not fit, or for soft targets with more than 16 outputs that may
+            go either way.
+
+    Source:
+        Tsai thesis (2024), section 4.3.
     """
     if loss not in LOSSES or bound not in BOUNDS:
         raise ValueError(

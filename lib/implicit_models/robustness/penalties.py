@@ -9,7 +9,8 @@ constant of its activation. rho and its convex bound need ||A|| < 1, which the p
 keeps; ||S|| needs lambda_PF(|A|) < 1 only, and is refused
 otherwise: outside, the formulas are finite and mean nothing.
 
-Source: Tsai thesis (2024), section 4.2 (rho, (4.7)), section 4.3 ((4.9), ||S||).
+Source:
+    Tsai thesis (2024), section 4.2 (rho, (4.7)), section 4.3 ((4.9), ||S||).
 """
 
 from __future__ import annotations
@@ -56,9 +57,16 @@ def lipschitz_constant(model: ImplicitModel) -> Float[Tensor, ""]:
     """rho with ||y(u) - y(v)||_inf <= rho ||u - v||_inf.
 
     Mathematics: ||B|| ||C|| / (1 - ||A||) + ||D||.
-    Returns: scalar tensor on the graph of the model's parameters.
-    Raises: NotCertified where ||A||_inf >= 1; TypeError for sparse or blockwise models.
-    Source: Tsai thesis (2024), section 4.2.
+
+    Returns:
+        scalar tensor on the graph of the model's parameters.
+
+    Raises:
+        NotCertified: where ||A||_inf >= 1.
+        TypeError: for sparse or blockwise models.
+
+    Source:
+        Tsai thesis (2024), section 4.2.
     """
     A, B, C, D = _scaled(model)
     value = _norm(B) * _norm(C) / _gap(A)
@@ -71,7 +79,9 @@ def convex_penalty(model: ImplicitModel) -> Float[Tensor, ""]:
     Mathematics: (||B||^2 + ||C||^2) / (2 (1 - ||A||)) + ||D||, convex in (A, B, C, D) on ||A|| < 1; equal to rho where
         ||B|| = ||C||.
     Returns, Raises: as `lipschitz_constant`.
-    Source: Tsai thesis (2024), (4.7) and (4.9), which are the same.
+
+    Source:
+        Tsai thesis (2024), (4.7) and (4.9), which are the same.
     """
     A, B, C, D = _scaled(model)
     value = 0.5 * (_norm(B) ** 2 + _norm(C) ** 2) / _gap(A)
@@ -82,9 +92,16 @@ def sensitivity_norm(model: ImplicitModel) -> Float[Tensor, ""]:
     """||S||_inf, the l1 norm of the most sensitive output.
 
     Mathematics: the largest entry of |C| (I - |A|)^-1 |B| 1 + |D| 1; gradients by the solve with the transposed matrix.
-    Returns: scalar tensor on the graph of the model's parameters, at most `lipschitz_constant`.
-    Raises: NotCertified where lambda_PF(|A|) >= 1; TypeError for sparse or blockwise models.
-    Source: Tsai thesis (2024), section 4.3.
+
+    Returns:
+        scalar tensor on the graph of the model's parameters, at most `lipschitz_constant`.
+
+    Raises:
+        NotCertified: where lambda_PF(|A|) >= 1.
+        TypeError: for sparse or blockwise models.
+
+    Source:
+        Tsai thesis (2024), section 4.3.
     """
     A, B, C, D = _scaled(model)
     eye = torch.eye(A.shape[0], dtype=A.dtype, device=A.device)

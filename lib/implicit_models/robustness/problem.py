@@ -8,7 +8,8 @@ certificate needs it. Well-posed means that (I - M)^-1 >= 0, hence e <= (I - M)^
 residual |phi(A x + b) - x| and the rounding of the products; times 1 + gamma_i max(0, -A_ii) where the diagonal is
 signed, since 1 / (1 - d A_ii) is largest at a slope d of zero.
 
-Source: Tsai thesis (2024), section 4.2, with the diagonal signed.
+Source:
+    Tsai thesis (2024), section 4.2, with the diagonal signed.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Problem:
     def certificate(self) -> Certificate:
         """Why the model is well-posed.
 
-        Raises: NotCertified if neither Perron-Frobenius nor Metzler nor a triangular order proves it, with the reason.
+        Raises:
+            NotCertified: if neither Perron-Frobenius nor Metzler nor a triangular order proves it, with the reason.
         """
         found = certificate(self.A, self.activation)
         if not found:
@@ -113,7 +115,8 @@ class Problem:
         """e >= (I - M)^-1 r, verified: M e + r <= e holds in floating point with room for its rounding; infinite where
         it does not.
 
-        Args: r: (n,) or (N, n), not negative: the largest change of each post-activation for a given state.
+        Args:
+            r: (n,) or (N, n), not negative: the largest change of each post-activation for a given state.
         """
         unit, act = self.activation.unit, self.activation
         r = np.asarray(r, dtype=np.float64)
@@ -196,9 +199,13 @@ def _array(name: str, value: Any) -> Matrix:
 def problem(model: Any) -> Problem:
     """Matrices of a model, in float64.
 
-    Args: model: an `ImplicitModel` (as `compose.from_network` makes of a feed-forward network too), or a `Problem`,
-        returned as it is.
-    Raises: TypeError for anything else; ValueError for a matrix that is not finite.
+    Args:
+        model: an `ImplicitModel` (as `compose.from_network` makes of a feed-forward network too), or a `Problem`,
+            returned as it is.
+
+    Raises:
+        TypeError: for anything else.
+        ValueError: for a matrix that is not finite.
     """
     if isinstance(model, Problem):
         return model
@@ -236,7 +243,8 @@ def from_matrices(
 ) -> Problem:
     """A `Problem` from its matrices, dense or sparse; D, b and d default to zero.
 
-    Raises: ValueError naming the matrix whose shape does not fit.
+    Raises:
+        ValueError: naming the matrix whose shape does not fit.
     """
     A, B, C = (_array(name, M) for name, M in (("A", A), ("B", B), ("C", C)))
     n, p, q = A.shape[0], B.shape[1], C.shape[0]

@@ -12,8 +12,9 @@ Every solution for an implicit model is certified. With w > 0 and g = w - M' w >
 and the defect E = N(C)' + M' Y - Y, the true solution is at most Y + w max(E / g): `upper` is a bound of S whatever the
 solver did, rounding included.
 
-Source: Tsai thesis (2024), Theorem 6, section 4.3 (the iteration on n x p numbers); the adjoint form is that of
-implicit differentiation.
+Source:
+    Tsai thesis (2024), Theorem 6, section 4.3 (the iteration on n x p numbers); the adjoint form is that of implicit
+    differentiation.
 """
 
 from __future__ import annotations
@@ -89,12 +90,17 @@ def sensitivity_matrix(
             then iterative, and LU where that does not settle.
         input_shape: of one sample, for a torch network that does not begin with a linear layer; not for implicit
             models.
-    Returns: (q, p) float64 with `.method`, `.upper` (bound of S, proved for implicit models; for a torch network S (1 +
-    1e-9), not proved) and
-        `.residual` (relative excess of that bound).
-    Raises: NotCertified for a model without a proof of well-posedness, or where the solution cannot be certified to
-    1e-8; ValueError, TypeError for arguments that do not fit.
-    Source: Tsai thesis (2024), Theorem 6 and section 4.3.
+
+    Returns:
+        (q, p) float64 with `.method`, `.upper` (bound of S, proved for implicit models; for a torch network S (1 +
+        1e-9), not proved) and `.residual` (relative excess of that bound).
+
+    Raises:
+        NotCertified: for a model without a proof of well-posedness, or where the solution cannot be certified to 1e-8.
+        ValueError, TypeError: for arguments that do not fit.
+
+    Source:
+        Tsai thesis (2024), Theorem 6 and section 4.3.
     """
     if isinstance(model, nn.Module) and not isinstance(model, ImplicitModel):
         from implicit_models.robustness.sensitivity_network import network_sensitivity

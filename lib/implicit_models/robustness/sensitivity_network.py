@@ -246,8 +246,10 @@ def network_sensitivity(
 
     Args: network; rows of S wanted, None for all; input_shape of one sample, None for a network that begins with a
         linear layer.
-    Raises: ValueError for a network in training mode whose layers depend on it, or for an operation that has no rule;
-    TypeError for other outputs.
+
+    Raises:
+        ValueError: for a network in training mode whose layers depend on it, or for an operation that has no rule.
+        TypeError: for other outputs.
     """
     from implicit_models.robustness.arrays import chosen_rows
 

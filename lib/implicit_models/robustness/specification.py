@@ -140,8 +140,11 @@ def _dense(M: Matrix) -> np.ndarray:
 def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Specification:
     """Checked functionals; rows of spec are weights of the outputs.
 
-    Args: spec: (k, q) or (N, k, q), torch or NumPy; None for the outputs themselves.
-    Raises: ValueError naming the shape or the functional that does not fit, TypeError for complex numbers.
+    Args:
+        spec: (k, q) or (N, k, q), torch or NumPy; None for the outputs themselves.
+
+    Raises:
+        ValueError: naming the shape or the functional that does not fit, TypeError for complex numbers.
     """
     if inputs.centre.shape[1] != problem.p:
         shape = inputs.centre.shape
@@ -168,8 +171,11 @@ def margins(y: Any, q: int) -> Float[np.ndarray, "N k q"]:
     """Functionals y_label - y_j for the q - 1 other classes j of every sample, in increasing order: lower bounds > 0
     certify.
 
-    Args: y: (N,) labels in [0, q).
-    Raises: ValueError naming the first label outside.
+    Args:
+        y: (N,) labels in [0, q).
+
+    Raises:
+        ValueError: naming the first label outside.
     """
     y = as_array(y)
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):

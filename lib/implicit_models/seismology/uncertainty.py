@@ -13,8 +13,9 @@ observations the variances given are worth: infinite, they are right and s = 1; 
 (Jordan & Sverdrup). The ellipse of the epicentre at confidence q is x'C^-1 x <= 2 F_q(2, K + n - 4), which for infinite
 K is chi^2_q(2).
 
-Source: Jordan & Sverdrup (1981), Bull. Seism. Soc. Am. 71, 1105-1130; Flinn (1965); correlated
-errors, Bondar & McLaughlin (2009), Bull. Seism. Soc. Am. 99, 172-193.
+Source:
+    Jordan & Sverdrup (1981), Bull. Seism. Soc. Am. 71, 1105-1130; Flinn (1965); correlated errors, Bondar & McLaughlin
+    (2009), Bull. Seism. Soc. Am. 99, 172-193.
 """
 
 from __future__ import annotations

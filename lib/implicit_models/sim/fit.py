@@ -1,6 +1,7 @@
 """State-driven implicit modelling: a sparse, well-posed implicit model that reproduces the states of a trained network.
 
-Source: SIM paper, section 3, (2), (4), (7), (11); Tsai thesis (2024), chapter 3.
+Source:
+    SIM paper, section 3, (2), (4), (7), (11); Tsai thesis (2024), chapter 3.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ CHUNK_ROWS = (16, 256)  # what rows share (columns outside the ball are eliminat
 def row_weights(objective: str, lam: float, alpha: float, beta: float, eta: float) -> dict[str, float]:
     """The paper's lambda ||z - M a||^2 + f(a), divided by 2 lambda: the weights of f in row units.
 
-    Args: objective: "l1" (f = beta ||a||_1) | "l2" (alpha ||a||^2) | "perspective" (alpha s + eta t) | "none".
-    Returns: {"beta"}, {"ridge"} (of ridge/2 ||a||^2), {"alpha", "eta"} or nothing.
-    Source: SIM paper, (4), (7), (11).
+    Args:
+        objective: "l1" (f = beta ||a||_1) | "l2" (alpha ||a||^2) | "perspective" (alpha s + eta t) | "none".
+
+    Returns:
+        {"beta"}, {"ridge"} (of ridge/2 ||a||^2), {"alpha", "eta"} or nothing.
+
+    Source:
+        SIM paper, (4), (7), (11).
     """
     if objective == "l1":
         return {"beta": beta / (2 * lam)}
@@ -160,7 +166,9 @@ class RowsNotCertified(UserWarning, RuntimeError):
 def report_failed_rows(fitted: SIMResult, on_failure: str) -> None:
     """Warn of rows without a certificate, or raise.
 
-    Args: fitted: the fit. on_failure: "warn" | "raise" | "ignore".
+    Args:
+        fitted: the fit.
+        on_failure: "warn" | "raise" | "ignore".
     """
     lost = fitted.failed_rows
     if not lost.size or on_failure == "ignore":
@@ -220,8 +228,8 @@ def fit_sim(
     Args:
         network, U: a trained network and its inputs (m, ...); or its `States`, found once for a sweep, and no U.
         objective, lambda1, lambda2, alpha, beta, eta: see above; eta = alpha if None.
-        kappa: radius of the ball, at least 1 gives no certificate of its own. ball: "state": it holds A' only; "row":
-            B' too.
+        kappa: radius of the ball, at least 1 gives no certificate of its own.
+        ball: "state": it holds A' only; "row": B' too.
         feedback: "full", as printed: every row may use every state, its own included. Where a state is active z_i =
             x_i, so that A_ii near kappa imitates a row cheaply; I - A is then nearly singular and the equilibrium far
             from the states matched. "strict_upper": the rows of a block use the layers before it, inputs and bias;
@@ -230,19 +238,23 @@ def fit_sim(
         bias: fit b and d, weights of a constant input that the ball never holds.
         exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised.
             `zero_below`: see `exact_rows`.
-        backend, workers, address, start_method, progress: see `map_chunks`. rows_per_chunk: 16 to 256, about 64 chunks,
-            if None.
+        backend, workers, address, start_method, progress: see `map_chunks`.
+        rows_per_chunk: 16 to 256, about 64 chunks, if None.
         resume: folder of finished rows; a run that was cut off goes on from there.
         rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
         on_failure: "warn" | "raise" | "ignore" when rows end without a certificate.
 
-    Returns: `SIMResult`; rows without a certificate say so in `status`.
+    Returns:
+        `SIMResult`; rows without a certificate say so in `status`.
 
-    Warns: RowsNotCertified naming the rows, or raises it.
+    Warns:
+        RowsNotCertified: naming the rows, or raises it.
 
-    Raises: TypeError, ValueError naming the argument, the sample or the shape that does not fit.
+    Raises:
+        TypeError, ValueError: naming the argument, the sample or the shape that does not fit.
 
-    Source: SIM paper, (2), (4), (7), (11) and Theorem 2.4; Tsai thesis (2024), section 3.1.
+    Source:
+        SIM paper, (2), (4), (7), (11) and Theorem 2.4; Tsai thesis (2024), section 3.1.
     """
     from implicit_models.model import ImplicitModel
 

@@ -10,7 +10,8 @@ row. Nothing of the size of A is ever held: one block's states, its sources' and
 teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what
 the sparse model itself computes, and errors do not compound unseen.
 
-Source: Tsai thesis (2024), chapter 3; SIM paper.
+Source:
+    Tsai thesis (2024), chapter 3; SIM paper.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ def sparsify(
             outputs more have a smaller one (see `row_effects`: far more accurate at the same number of coefficients).
         states: "teacher", one path for all values of the budget, or "student", one run for each.
         refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets
-            through (see `one_sided`: more accurate where rows are very sparse); False, the l1 solution itself. ridge:
-            of the refit, relative to each column's squared norm.
+            through (see `one_sided`: more accurate where rows are very sparse); False, the l1 solution itself.
+        ridge: of the refit, relative to each column's squared norm.
         min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are
             not used: in units of their deviation a state that is active on two samples would carry a huge weight.
         head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's
@@ -137,11 +138,17 @@ def sparsify(
         cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
         device: for support "before" within a radius or a penalty, where every row has a working set: "cuda" or
             "cuda:k", a card that compares residuals with all columns; "cpu": the backend's workers do.
-        backend, workers, progress: see `backends.map_chunks`. resume: folder of finished strips; a killed run goes on
-            there.
-    Returns: `SparseModel`, its `report` filled; a list where the budget has several values.
-    Raises: TypeError, ValueError naming the argument; what `read_layers` raises.
-    Source: Tsai thesis (2024), section 3.3, Table 3.1.
+        backend, workers, progress: see `backends.map_chunks`.
+        resume: folder of finished strips; a killed run goes on there.
+
+    Returns:
+        `SparseModel`, its `report` filled; a list where the budget has several values.
+
+    Raises:
+        TypeError, ValueError: naming the argument; what `read_layers` raises.
+
+    Source:
+        Tsai thesis (2024), section 3.3, Table 3.1.
     """
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be kappa(...), lam(...) or keep(...), got {budget!r}")

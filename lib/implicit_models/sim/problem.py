@@ -4,7 +4,8 @@ Every row of (A, B, b) and of (C, D, d) is a problem in the columns M = [X, U, 1
 only. Dividing states by positive constants s acts on these by products with 1/s, so that one pass over the samples
 serves every scale, objective and kappa.
 
-Source: SIM paper, section 3.1 (the problem separates over rows), (7).
+Source:
+    SIM paper, section 3.1 (the problem separates over rows), (7).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class RowProblem:
     def scaled(self, s: Float[np.ndarray, " n"]) -> RowProblem:
         """The problems of x' = x / s, z' = z / s; inputs and outputs keep their units.
 
-        Raises: ValueError naming a state whose products leave the range of float64.
+        Raises:
+            ValueError: naming a state whose products leave the range of float64.
         """
         column, row = self.column_scale(s), self.row_scale(s)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -76,9 +78,13 @@ def row_problem(states: States, *, bias: bool = True, samples_a_pass: int = SAMP
     Args:
         states: of the network; memory maps are read `samples_a_pass` rows at a time.
         bias: append a column of ones to M.
-    Returns: `RowProblem`; kept with the states, so that a sweep computes it once.
-    Raises: ValueError naming the state or input and the sample of a value in X or U that is not finite: a column that
-    every row uses. A value in Z or Y that is not finite makes its own row's C and zz not finite.
+
+    Returns:
+        `RowProblem`; kept with the states, so that a sweep computes it once.
+
+    Raises:
+        ValueError: naming the state or input and the sample of a value in X or U that is not finite: a column that
+            every row uses. A value in Z or Y that is not finite makes its own row's C and zz not finite.
     """
     from implicit_models.sim.solvers.gram import gram
 

@@ -90,7 +90,8 @@ class SIMResult:
     def model(self) -> Any:
         """`ImplicitModel` with sparse CSR matrices, float64, in the network's units.
 
-        Raises: ValueError naming the rows that have no values (NaN in their data, or an infeasible exact match).
+        Raises:
+            ValueError: naming the rows that have no values (NaN in their data, or an infeasible exact match).
         """
         return self._build(self.A)
 
@@ -150,8 +151,12 @@ class SIMResult:
             count: "parameters", the papers' number of non-zero parameters; "entries", the non-zero entries of the
                 network written as an implicit model (a convolution counts once per position); "dense", the size of (A B
                 b; C D d).
-        Raises: ValueError for another count, or if no network is known.
-        Source: SIM paper, section 4.1.
+
+        Raises:
+            ValueError: for another count, or if no network is known.
+
+        Source:
+            SIM paper, section 4.1.
         """
         if count == "dense":
             return 1 - self.nnz / self.dense_count
@@ -221,7 +226,8 @@ class SIMResult:
 def original_units(rows: Float[np.ndarray, "r d"], problem: RowProblem, s: Float[np.ndarray, " n"]) -> tuple[Any, ...]:
     """A, B, C, D, b, d of rows that were solved in the units s: A = S A' S^-1, B = S B', b = S b', C = C' S^-1.
 
-    Raises: ValueError naming a row whose weights leave the range of float64 on the way.
+    Raises:
+        ValueError: naming a row whose weights leave the range of float64 on the way.
     """
     n, p = problem.n_states, problem.n_inputs
     stored = sp.csr_array(rows)

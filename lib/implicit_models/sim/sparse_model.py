@@ -5,7 +5,8 @@
 A_l is CSR over the flattened blocks that l reads, side by side. Blocks that were not fitted, and the output, keep the
 network's own maps. As one implicit model it is strictly block triangular, hence well-posed whatever the weights are.
 
-Source: Tsai thesis (2024), sections 2.5 and 3.2.
+Source:
+    Tsai thesis (2024), sections 2.5 and 3.2.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class SparseModel(nn.Module):
     """See the module. Inputs (N, *input_shape), outputs those of the network.
 
     Args:
-        layers: of the network. rows: block -> (A (size, sum of the sources' sizes) CSR over channel-major states, b
-            (size,)).
+        layers: of the network.
+        rows: block -> (A (size, sum of the sources' sizes) CSR over channel-major states, b (size,)).
         sources: block -> the blocks that its rows read, ascending; those that the network reads there if it is not
             named.
-        head: (features -> outputs) weight and bias of a final linear layer fitted anew, or None. report: what was
-            fitted.
+        head: (features -> outputs) weight and bias of a final linear layer fitted anew, or None.
+        report: what was fitted.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class SparseModel(nn.Module):
     def states(self, u: Float[Tensor, "N ..."]) -> dict[int, Tensor]:
         """block -> (N, *shape), and INPUT -> u.
 
-        Raises: TypeError, ValueError naming the shape or dtype that does not fit.
+        Raises:
+            TypeError, ValueError: naming the shape or dtype that does not fit.
         """
         check_inputs(u, self.layers, self.dtype)
         known = {INPUT: u}

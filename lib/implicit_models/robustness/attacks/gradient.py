@@ -9,7 +9,8 @@ misclassified:
 
 The gradient of an implicit model is that of its equilibrium, by implicit differentiation.
 
-Source: Goodfellow, Shlens and Szegedy (2015); Madry et al. (2018); Tsai thesis (2024), section 4.4.
+Source:
+    Goodfellow, Shlens and Szegedy (2015); Madry et al. (2018); Tsai thesis (2024), section 4.4.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ TOL = 1e-10  # of equilibria on which a verdict rests
 def classifier(model: Any) -> nn.Module:
     """The torch module behind a model: itself, or that of a `Problem`.
 
-    Raises: TypeError for anything else.
+    Raises:
+        TypeError: for anything else.
     """
     if isinstance(model, Problem):
         A, B, C, D = (_torch(M) for M in (model.A, model.B, model.C, model.D))
@@ -104,8 +106,13 @@ def fgsm(
     For boxes around the samples this is u + radius * sign; of a box that is clipped on one side, the step ends where
     the box does.
 
-    Args: U: samples; y: labels; inputs: the boxes around them.
-    Source: Goodfellow, Shlens and Szegedy (2015).
+    Args:
+        U: samples.
+        y: labels.
+        inputs: the boxes around them.
+
+    Source:
+        Goodfellow, Shlens and Szegedy (2015).
     """
     return towards(U, input_gradient(model, U, y), inputs)
 
@@ -123,7 +130,8 @@ def input_gradient(
 ) -> Float[np.ndarray, "N p"]:
     """Gradient with respect to each sample of "cross_entropy", of the "margin", or of the "label"'s own output.
 
-    Raises: ValueError for another name, and naming the sample whose gradient is not finite.
+    Raises:
+        ValueError: for another name, and naming the sample whose gradient is not finite.
     """
     if of not in ("cross_entropy", "margin", "label"):
         raise ValueError(f"unknown objective {of!r}; choose one of cross_entropy, margin, label")
@@ -165,13 +173,19 @@ def pgd(
     """The point of largest margin on `restarts` paths of `steps` projected sign steps.
 
     Args:
-        inputs: boxes around the samples. steps, restarts: of each path, and paths; the first starts at the sample.
-        step_size: in radii; None: from 1/4 down to 1/50. loss: "margin" | "cross_entropy", which is followed.
-        targets: classes that the second path and the next ones aim at, in turn; None: any other class. starts: points
-            of the second path.
+        inputs: boxes around the samples.
+        steps, restarts: of each path, and paths; the first starts at the sample.
+        step_size: in radii; None: from 1/4 down to 1/50.
+        loss: "margin" | "cross_entropy", which is followed.
+        targets: classes that the second path and the next ones aim at, in turn; None: any other class.
+        starts: points of the second path.
         seed: of the random starts.
-    Raises: ValueError for sets of at most k moving inputs, for other names and for counts below 1.
-    Source: Madry et al. (2018).
+
+    Raises:
+        ValueError: for sets of at most k moving inputs, for other names and for counts below 1.
+
+    Source:
+        Madry et al. (2018).
     """
     if inputs.card is not None:
         raise ValueError(f"projected gradient steps are for boxes; for card={inputs.card} use the sparse attacks")

@@ -57,18 +57,30 @@ def attack(
     Args:
         model: torch module (also `ImplicitModel`) or `Problem`; "lp" and the signs of dense "sensitivity" need the
             matrices: `ImplicitModel` or `Problem`.
-        U: (N, p) samples; y: (N,) labels. eps: largest change of an input.
+        U: (N, p) samples.
+        y: (N,) labels.
+        eps: largest change of an input.
         method: "fgsm" | "pgd" (dense) | "jsma" (sparse) | "lp" (both) | "sensitivity" | "gradient" | "label_gradient" |
             "random". The last four rank inputs for a sparse attack, which moves them along the sign of the
             cross-entropy's gradient unless `values` is given; dense, "sensitivity" steps along `linear_direction` and
             "random" along random signs.
-        k: number of inputs of a sparse attack. clip: (low, high) range of inputs, None for none.
+        k: number of inputs of a sparse attack.
+        clip: (low, high) range of inputs, None for none.
         values: (low, high) of random replacements: (0, 1), or (0, 0.1) for "small" ones.
-        steps, restarts: of "pgd". sensitivity: (q, p) matrix if it is known. seed: of all random choices.
+        steps, restarts: of "pgd".
+        sensitivity: (q, p) matrix if it is known.
+        seed: of all random choices.
         options: of `pgd`, `jsma` (saliency, pairs) or `lp_attack` (objective, relaxation, targets).
-    Returns: `Attack`. A sample that is not finite is returned as it is and never counts.
-    Raises: ValueError, TypeError naming what does not fit; RuntimeError if an attack left its set.
-    Source: Tsai thesis (2024), section 4.4.
+
+    Returns:
+        `Attack`. A sample that is not finite is returned as it is and never counts.
+
+    Raises:
+        ValueError, TypeError: naming what does not fit.
+        RuntimeError: if an attack left its set.
+
+    Source:
+        Tsai thesis (2024), section 4.4.
     """
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")

@@ -9,8 +9,9 @@
     j; for k inputs over their hull,
               then the k largest moves alone
 
-Source: Tsai thesis (2024), section 4.4; Papernot et al. (2016) for JSMA. The thesis' objective of the programme, sum
-(x_i - x0_i)^2, is "discrepancy".
+Source:
+    Tsai thesis (2024), section 4.4; Papernot et al. (2016) for JSMA. The thesis' objective of the programme, sum (x_i -
+    x0_i)^2, is "discrepancy".
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ def scores(
 ) -> Float[np.ndarray, "N p"]:
     """How much each input counts: "sensitivity" S[y], "gradient" |grad CE|, "label_gradient" |grad f_y|, or "random".
 
-    Args: sensitivity: (q, p) matrix S, computed if None.
-    Source: Tsai thesis (2024), section 4.4 (sensitivity and |grad f_y|).
+    Args:
+        sensitivity: (q, p) matrix S, computed if None.
+
+    Source:
+        Tsai thesis (2024), section 4.4 (sensitivity and |grad f_y|).
     """
     if by not in SCORES:
         raise ValueError(f"unknown score {by!r}; choose one of {', '.join(SCORES)}")
@@ -73,9 +77,13 @@ def perturb(
 ) -> Float[np.ndarray, "N p"]:
     """The k inputs of largest score replaced by uniform draws of `values`, or moved by eps along `direction`.
 
-    Args: values: (low, high), such as (0, 1), or (0, 0.1) for small ones. direction: signs (N, p), with eps; clip:
-        range of what was moved.
-    Source: Tsai thesis (2024), section 4.4, which does not say how small its random values are.
+    Args:
+        values: (low, high), such as (0, 1), or (0, 0.1) for small ones.
+        direction: signs (N, p), with eps.
+        clip: range of what was moved.
+
+    Source:
+        Tsai thesis (2024), section 4.4, which does not say how small its random values are.
     """
     if (values is None) == (direction is None):
         raise ValueError("give one of values and direction")
@@ -97,7 +105,9 @@ def linear_direction(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray,
     active.
 
     It depends on the sample by its label and runner-up only; S is the same with absolute values.
-    Source: Tsai thesis (2024), section 4.3, with signs.
+
+    Source:
+        Tsai thesis (2024), section 4.3, with signs.
     """
     task = problem(model)
     A, C, D = (M.toarray() if hasattr(M, "toarray") else M for M in (task.A, task.C, task.D))
@@ -124,9 +134,15 @@ def jsma(
     o for an increase, the signs turned for a decrease; pairs: sums over two inputs), or the gain of the margin f_t -
     f_y to first order ("margin").
 
-    Args: saliency: "margin" | "papernot". pairs: two inputs a step, as in the paper; k is rounded down to even.
-    Raises: ValueError for another saliency.
-    Source: Papernot et al. (2016), Algorithm 3; Tsai thesis (2024), section 4.4.
+    Args:
+        saliency: "margin" | "papernot".
+        pairs: two inputs a step, as in the paper; k is rounded down to even.
+
+    Raises:
+        ValueError: for another saliency.
+
+    Source:
+        Papernot et al. (2016), Algorithm 3; Tsai thesis (2024), section 4.4.
     """
     if saliency not in ("margin", "papernot"):
         raise ValueError(f"saliency must be 'margin' or 'papernot', got {saliency!r}")
@@ -222,11 +238,17 @@ def lp_attack(
     most k moving inputs, the k largest moves are kept, each in full.
 
     Args:
-        inputs: boxes or sets with a card. relaxation: "displayed" | "theorem7" | "triangle". targets: classes to try;
-            all if None.
+        inputs: boxes or sets with a card.
+        relaxation: "displayed" | "theorem7" | "triangle".
+        targets: classes to try; all if None.
         clip: range of the inputs, for sets with a card (boxes are cut to it as they are made).
-    Raises: ImportError without highspy; ValueError for another objective.
-    Source: Tsai thesis (2024), section 4.4, Theorem 7.
+
+    Raises:
+        ImportError: without highspy.
+        ValueError: for another objective.
+
+    Source:
+        Tsai thesis (2024), section 4.4, Theorem 7.
     """
     from implicit_models.robustness.bounding.lp import Programme, batch_units
 

@@ -12,8 +12,9 @@ closed form, leave a self-concordant function of lam alone, whose gradient is wh
 z - A~ x - B~ u - b~. Newton steps with a line search, while the barriers shrink. Every iterate is a valid bound; the
 best one, by its exact value, is kept.
 
-Source: the relaxation is that after Tsai thesis (2024), Theorem 7, with its upper envelope; path following: Nesterov &
-Nemirovskii (1994).
+Source:
+    the relaxation is that after Tsai thesis (2024), Theorem 7, with its upper envelope; path following: Nesterov &
+    Nemirovskii (1994).
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ gamma r,
     metzler      box with the signed diagonal: slopes d in [0, gamma] give
                  e_i <= d / (1 - d A_ii) (...), largest at d = gamma
 
-Source: Tsai thesis (2024), (4.3), (4.4), Theorems 5 and 6; Metzler's form is not there.
+Source:
+    Tsai thesis (2024), (4.3), (4.4), Theorems 5 and 6; Metzler's form is not there.
 """
 
 from __future__ import annotations
@@ -67,10 +68,15 @@ def state_deviation(problem: Problem, inputs: Uncertainty, method: str = "box") 
     """sigma >= |x(u) - x(u0)| for every u of the set, verified: (n,) for a shared radius, else (N, n); infinite where
     unverified.
 
-    Args: method: "norm" | "box" | "comparison" | "metzler".
-    Raises: NotCertified where the method needs lambda_PF < 1 and the model has only a signed certificate; ValueError
-        for another name.
-    Source: Tsai thesis (2024), (4.3), (4.4), Theorems 5 and 6.
+    Args:
+        method: "norm" | "box" | "comparison" | "metzler".
+
+    Raises:
+        NotCertified: where the method needs lambda_PF < 1 and the model has only a signed certificate.
+        ValueError: for another name.
+
+    Source:
+        Tsai thesis (2024), (4.3), (4.4), Theorems 5 and 6.
     """
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")

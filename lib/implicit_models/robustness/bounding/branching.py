@@ -6,8 +6,9 @@ mu_i); the others' pre-activations are refined again. The bound of the whole is 
 whenever the budget ends. With enough leaves it is exact for piecewise-linear models: the remaining gap to an attack is
 then the attack's.
 
-Source: Bunel et al., branch and bound for piecewise-linear networks (JMLR 2020); multipliers of split units: Wang et
-al., beta-CROWN (2021).
+Source:
+    Bunel et al., branch and bound for piecewise-linear networks (JMLR 2020); multipliers of split units: Wang et al.,
+    beta-CROWN (2021).
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ blocks by their interval alone. A set of at most k moving inputs has its own sup
 are intersected with the interval. Units that are linear over the set need no multiplier of their own, so that the work
 grows with the others.
 
-Source: Tsai thesis (2024), section 4.2.3, with the envelope that its relaxation lacks; Zhang et al., CROWN (2018); Wei
-& Kolter (2022).
+Source:
+    Tsai thesis (2024), section 4.2.3, with the envelope that its relaxation lacks; Zhang et al., CROWN (2018); Wei &
+    Kolter (2022).
 """
 
 from __future__ import annotations
@@ -54,13 +55,16 @@ def dual_bounds(
     """Dual bounds from those of the interval.
 
     Args:
-        start: the interval's `Bounds`. passes, ascent_steps, sides: as in `bounds`.
+        start: the interval's `Bounds`.
+        passes, ascent_steps, sides: as in `bounds`.
         early_stop: leave a functional once its lower bound is positive, and a sample once all are; certification needs
             no more.
         splits: nodes of branch and bound for every lower bound that is not positive, until a sample has one that stays
             so. The certificate keeps the bound without it.
         keep: whether the certificate holds the multipliers; None: if they take less than 256 MB.
-    Raises: ValueError for matrices too large to be dense.
+
+    Raises:
+        ValueError: for matrices too large to be dense.
     """
     n, p, N, k = task.n, task.p, len(inputs.centre), functionals.k
     if (n + p) * n * 8 > DENSE_BYTES:

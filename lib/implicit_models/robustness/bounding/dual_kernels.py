@@ -9,7 +9,8 @@ follows. Whatever came out, the bound is evaluated for it in full:
     c'x + v'u >= sum_i inf (mu_i phi(z) - lambda_i z) + q'u0 - sup |q'(u - u0)| + b'lambda,
     mu = c + A'lambda,  q = v + B'lambda.
 
-Source: adjoint bounds of equilibrium networks: Wei & Kolter, CerDEQ (ICML 2022); CROWN, Zhang et al. (2018).
+Source:
+    adjoint bounds of equilibrium networks: Wei & Kolter, CerDEQ (ICML 2022); CROWN, Zhang et al. (2018).
 """
 
 from __future__ import annotations

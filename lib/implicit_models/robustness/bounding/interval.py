@@ -13,8 +13,9 @@ rounding need. It lies inside the box of `box` up to 1e-9 of the largest |x|, wh
 for, and equals interval bound propagation on feed-forward networks. Softmax and max-pool blocks iterate from that
 box.
 
-Source: Tsai thesis (2024), section 4.2, has the box only; interval fixed points: Wei & Kolter, ICLR 2022; Jafarpour et
-al., L4DC 2022.
+Source:
+    Tsai thesis (2024), section 4.2, has the box only; interval fixed points: Wei & Kolter, ICLR 2022; Jafarpour et al.,
+    L4DC 2022.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def _one_map(act: Activation) -> Activation:
 def state_interval(problem: Problem, inputs: Uncertainty) -> StateInterval:
     """Interval bounds of states and pre-activations, verified.
 
-    Source: interval fixed points, Wei & Kolter (2022) and Jafarpour et al. (2022); compare Tsai thesis (2024), Theorem
-        6.
+    Source:
+        interval fixed points, Wei & Kolter (2022) and Jafarpour et al. (2022); compare Tsai thesis (2024), Theorem 6.
     """
     N, n, act = len(inputs.centre), problem.n, problem.activation
     shape = np.empty((4, N, n))

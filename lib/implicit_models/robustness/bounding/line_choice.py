@@ -6,8 +6,9 @@ follows the lines. A unit with mu < 0 whose state there has z > 0 bounds itself 
 a z. Taking those lines and solving the adjoint fixed point again is one step; it is kept if it improves. Where the
 state also lies in every triangle its value is a lower bound of the optimum: the gap is known.
 
-Source: the lines are those of Zhang et al., CROWN (2018); choosing among them: Xu et al., alpha-CROWN (2021), by
-gradient steps.
+Source:
+    the lines are those of Zhang et al., CROWN (2018); choosing among them: Xu et al., alpha-CROWN (2021), by gradient
+    steps.
 """
 
 from __future__ import annotations

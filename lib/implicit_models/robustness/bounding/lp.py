@@ -14,7 +14,8 @@ HiGHS keeps its basis from functional to functional and from sample to sample. W
 the multipliers of z = A x + B u + b are, evaluated by weak duality with room for rounding, so that a wrong optimum or
 status can only loosen a bound.
 
-Source: Tsai thesis (2024), section 4.2.3, (4.10) to Theorem 7 and the two programmes after it.
+Source:
+    Tsai thesis (2024), section 4.2.3, (4.10) to Theorem 7 and the two programmes after it.
 """
 
 from __future__ import annotations
@@ -258,8 +259,11 @@ def weak_dual(
     """A lower bound of w'x + v'u + const over sample i for this very lam (made admissible), rounding deducted; and that
     lam.
 
-    Args: terms: the sizes that w, v and const are sums of, which may cancel (`Specification.terms`).
-    Source: Tsai thesis (2024), Theorem 7, first form.
+    Args:
+        terms: the sizes that w, v and const are sums of, which may cancel (`Specification.terms`).
+
+    Source:
+        Tsai thesis (2024), Theorem 7, first form.
     """
     mu = w + lam @ task.A
     least, lam = units.infima(mu, lam)
@@ -333,16 +337,24 @@ def lp_bounds(
     """Bounds of linear functionals of the outputs by linear programmes.
 
     Args:
-        task, inputs: the problem and the sets. spec: (k, q) or (N, k, q); None for the outputs.
+        task, inputs: the problem and the sets.
+        spec: (k, q) or (N, k, q); None for the outputs.
         relaxation: "displayed" | "theorem7" | "triangle".
         start: `Bounds` with pre-activations zl, zh (triangle), or a box with cert.x0, cert.sigma (the two others);
             their intersection is returned.
         sides: "both" | "lower".
-    Returns: `Bounds`; its certificate holds the multipliers. A sample whose programme HiGHS does not call optimal is
-    "failed".
-    Raises: ImportError without highspy; ValueError for maps that are not piecewise linear.
-    Source: Tsai thesis (2024), Theorem 7 and the two programmes after it; the triangle: Ehlers (2017), Salman et al.
-    (2019).
+
+    Returns:
+        `Bounds`; its certificate holds the multipliers. A sample whose programme HiGHS does not call optimal is
+        "failed".
+
+    Raises:
+        ImportError: without highspy.
+        ValueError: for maps that are not piecewise linear.
+
+    Source:
+        Tsai thesis (2024), Theorem 7 and the two programmes after it; the triangle: Ehlers (2017), Salman et al.
+        (2019).
     """
     if relaxation not in RELAXATIONS:
         raise ValueError(f"unknown relaxation {relaxation!r}; choose one of {', '.join(RELAXATIONS)}")

@@ -8,7 +8,8 @@ which are computed exactly: at the ends and the kink of a piecewise-linear map, 
 of tanh and sigmoid. The slopes, lambda = s mu, are those of CROWN: the lower or the upper line of the unit by the sign
 of mu. States of softmax and max-pool blocks are FREE: only their range is used, lambda = 0.
 
-Source: Zhang et al., CROWN (2018), for the lines; Tsai thesis (2024), (4.11) to Theorem 7, for the dual.
+Source:
+    Zhang et al., CROWN (2018), for the lines; Tsai thesis (2024), (4.11) to Theorem 7, for the dual.
 """
 
 from __future__ import annotations

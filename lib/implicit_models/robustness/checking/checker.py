@@ -10,7 +10,8 @@ What a certificate claims, and why it follows:
                     w'x + v'u >= sum_i min_{z in [zl_i, zh_i]} (mu_i phi(z) - lambda_i z) + (v + B'lambda)'u0 - support
                     + b'lambda
 
-Source: Tsai thesis (2024), Theorems 5 to 7 (corrected: the upper envelope makes every lambda finite).
+Source:
+    Tsai thesis (2024), Theorems 5 to 7 (corrected: the upper envelope makes every lambda finite).
 """
 
 from __future__ import annotations
@@ -129,12 +130,17 @@ class CheckResult:
 def check(certificate: BoundsCertificate) -> CheckResult:
     """Whether all bounds of a certificate follow from its evidence, each inequality evaluated anew with its rounding.
 
-    Args: certificate: as `bounds(...).cert` has it. States and pre-activations may be stated to the last digit; bounds
-        lb, ub must hold with all errors.
-    Returns: `CheckResult`; False, with the reason, for anything that is not proved, also for evidence that is missing
-        or has the wrong shape, and for what is no certificate at all: nothing raises. samples is then all False, or
-        empty where their number is not known.
-    Source: see the module.
+    Args:
+        certificate: as `bounds(...).cert` has it. States and pre-activations may be stated to the last digit; bounds
+            lb, ub must hold with all errors.
+
+    Returns:
+        `CheckResult`; False, with the reason, for anything that is not proved, also for evidence that is missing or has
+        the wrong shape, and for what is no certificate at all: nothing raises. samples is then all False, or empty
+        where their number is not known.
+
+    Source:
+        see the module.
     """
     try:
         with np.errstate(all="ignore"):  # whatever overflows is not proved, also where the caller lets NumPy raise

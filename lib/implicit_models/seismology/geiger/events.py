@@ -73,7 +73,8 @@ def locate_events(
         ValueError: shapes that differ; values outside their ranges, with event and station; bounds that the table does
             not allow.
 
-    Source: Geiger (1912); Ak135, Kennett, Engdahl & Buland (1995).
+    Source:
+        Geiger (1912); Ak135, Kennett, Engdahl & Buland (1995).
     """
     table = build_p_table() if table is None else table
     data = event_data(lat, lon, time, sigma_s, elev_m, baz, sigma_baz, model_error_s, geographic)

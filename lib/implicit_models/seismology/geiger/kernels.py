@@ -13,7 +13,8 @@ n_i), with the station's own east and north, are further data.
 Arrays of an event: place (S, 3) unit vectors; time (S,) s; weight (S,) 1/s^2, 0 for a pick that is left out; baz (S,)
 radians; baz_weight (S,) 1/radian^2, 0 where there is none.
 
-Source: Geiger (1912); separable least squares, Golub & Pereyra (1973).
+Source:
+    Geiger (1912); separable least squares, Golub & Pereyra (1973).
 """
 
 from __future__ import annotations

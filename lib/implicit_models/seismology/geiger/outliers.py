@@ -6,7 +6,8 @@ reached by reweighted Levenberg-Marquardt with Geman and McClure's weights (s^2 
 from that of the residuals at the start to CUT, from the best points by absolute deviation of grids around several of
 the first picks: one of them may be wrong.
 
-Source: Black & Rangarajan (1996); graduated non-convexity, Yang et al. (2020).
+Source:
+    Black & Rangarajan (1996); graduated non-convexity, Yang et al. (2020).
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def read_picks(path: str | Path, *, stations: str | Path | Stations | None = Non
         FileNotFoundError: no such file, no such station list, or none where one is needed.
         ValueError: a row that cannot mean what it says (with its number); two places for one station.
 
-    Source: IMS1.0, https://www.isc.ac.uk/standards/isf; PDE, the USGS' EDR format.
+    Source:
+        IMS1.0, https://www.isc.ac.uk/standards/isf; PDE, the USGS' EDR format.
     """
     from pandas import DataFrame
 

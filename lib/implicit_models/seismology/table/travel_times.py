@@ -138,8 +138,9 @@ def build_p_table(
             an Earth model with zones where rays cannot turn.
         ModuleNotFoundError: obspy is missing.
 
-    Source: Kennett, Engdahl & Buland (1995), ak135; Buland & Chapman (1983), layers v = A r^B; Crotwell et al. (1999),
-    TauP.
+    Source:
+        Kennett, Engdahl & Buland (1995), ak135; Buland & Chapman (1983), layers v = A r^B; Crotwell et al. (1999),
+        TauP.
     """
     depths = _even("depths_km", np.arange(695.0) if depths_km is None else depths_km)
     dists = _even("dist_deg", np.arange(721) * 0.25 if dist_deg is None else dist_deg)

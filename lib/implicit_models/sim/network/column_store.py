@@ -65,8 +65,10 @@ class ColumnStore:
     """Columns of m samples, block after block, as they become known.
 
     Args:
-        width: columns in the end. min_active: as in `sparsify`. device: where they lie. keyed: whether their content
-            has a key, for runs that go on.
+        width: columns in the end.
+        min_active: as in `sparsify`.
+        device: where they lie.
+        keyed: whether their content has a key, for runs that go on.
     """
 
     def __init__(self, width: int, m: int, *, min_active: float, device: str = "cpu", keyed: bool = False):

@@ -4,7 +4,8 @@ Deviations are those of the samples; a column is live when it varies beyond the 
 samples at least, in the sense of (sum x^2)^2 / sum x^4. Units s need a reference, of which problems depend by their
 numbers alone: that which makes the median live column of variance 1.
 
-Source: Tsai thesis (2024), section 3.2.
+Source:
+    Tsai thesis (2024), section 3.2.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ that kappa says nothing without it.
 Both of the last two are read off the linear part of the network with absolute weights, normalisations folded, run
 forward once.
 
-Source: SIM paper, Theorem 2.4 and section 3. They spread far: to 1e19 and 1e38 over a ResNet-20.
+Source:
+    SIM paper, Theorem 2.4 and section 3. They spread far: to 1e19 and 1e38 over a ResNet-20.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ RADIUS = 0.99
 def layer_scales(layers: NetworkLayers, scale: str) -> list[np.ndarray] | None:
     """(size,) of every block in channel-major order; None for "std", which the data decide.
 
-    Raises: ValueError where the network subtracts values, or multiplies them by negative constants: absolute weights
-    say nothing then.
+    Raises:
+        ValueError: where the network subtracts values, or multiplies them by negative constants: absolute weights say
+            nothing then.
     """
     if scale == "std":
         return None

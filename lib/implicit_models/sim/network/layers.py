@@ -7,7 +7,8 @@ the positions `sources[k][w]`: the receptive field of convolutions, sums, averag
 All rows of a position share these columns, and so one Gram matrix. Max-pooling keeps its exact form: a block of derived
 states, to be read but not fitted.
 
-Source: Tsai thesis (2024), sections 2.5 and 3.2; SIM paper, section 2.
+Source:
+    Tsai thesis (2024), sections 2.5 and 3.2; SIM paper, section 2.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class NetworkLayers:
 
         What the forward changes in place is a new tensor here: `known` stays as it is.
 
-        Args: known: block -> (N, *shape). Returns: (N, *shape).
+        Args:
+            known: block -> (N, *shape). Returns: (N, *shape).
         """
         graph = self.traced.graph
         name = None if target is None else self.blocks[target].node
@@ -158,7 +160,8 @@ class NetworkLayers:
     def head(self) -> fx.Node:
         """The node of the linear layer that gives the output.
 
-        Raises: TypeError where the network does not end in one.
+        Raises:
+            TypeError: where the network does not end in one.
         """
         goal = next(n for n in self.traced.graph.nodes if n.op == "output").args[0]
         if goal.op != "call_module" or not isinstance(self.traced.get_submodule(goal.target), nn.Linear):
@@ -207,8 +210,10 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
             activations (modules or functions) of `activations.COMPONENTWISE`, with sums, slices, padding by constants,
             means over positions, and constants; in evaluation mode.
         input_shape: of a sample, (C, *S) or (F,).
-    Raises: ValueError for a network in training mode, or whose blocks do not make its outputs again; TypeError naming
-    the module or function that is not read.
+
+    Raises:
+        ValueError: for a network in training mode, or whose blocks do not make its outputs again.
+        TypeError: naming the module or function that is not read.
     """
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")

@@ -62,7 +62,8 @@ def fast_dtype(entries: int, device: str = "cpu") -> torch.dtype:
 def gamma(m: int, term: float) -> float:
     """Rounding of an inner product of m terms of vectors of unit length in single precision.
 
-    Raises: ValueError where m is so large that no digit is known.
+    Raises:
+        ValueError: where m is so large that no digit is known.
     """
     if m * term >= 0.5:
         raise ValueError(f"inner products of {m} terms in single precision have no known digit")

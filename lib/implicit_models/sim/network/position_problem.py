@@ -5,7 +5,8 @@ Columns x_j and targets z_i are centred, so that a bias is free, and divided by 
 ref). For "std" c_j and t_i are the deviations and the radius is kappa; for the other scales ref makes the median column
 of variance 1. Constant and rarely varying columns are zeros.
 
-Source: Tsai thesis (2024), sections 3.2 and 3.3.
+Source:
+    Tsai thesis (2024), sections 3.2 and 3.3.
 """
 
 from __future__ import annotations
@@ -84,11 +85,15 @@ def position_problem(
     """The row problem of every position of a block.
 
     Args:
-        sources: block -> (P, k) positions that each position may use. own: block -> its states, of which the first m
-            samples count. z: targets.
-        scales: units of the states (see `layer_scales`); None for "std". min_active: as in `sparsify`.
+        sources: block -> (P, k) positions that each position may use.
+        own: block -> its states, of which the first m samples count.
+        z: targets.
+        scales: units of the states (see `layer_scales`); None for "std".
+        min_active: as in `sparsify`.
         factor: channel-major; t_i is the deviation over it, which divides the row's penalty.
-    Raises: ValueError where a position's columns are too many for a Gram matrix.
+
+    Raises:
+        ValueError: where a position's columns are too many for a Gram matrix.
     """
     b = layers.blocks[block]
     parts, start, cells, place, unit_parts = [], [np.zeros(1, np.int64)], [], [], []

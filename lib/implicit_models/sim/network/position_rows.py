@@ -87,11 +87,12 @@ def solve_block(
     """Rows of a block; `row` is position-major, p r + channel, and `column` a row of F.
 
     Args:
-        F: columns in their units, start: first row of every cell and the end. cells: what each position reads, -1
-            behind.
+        F: columns in their units, start: first row of every cell and the end.
+        cells: what each position reads, -1 behind.
         Z: targets in their units, radius: of the unit ball of every row.
-        ridge: of the refit, relative to each column's squared norm. rtol, atol: of the certificate. cap: largest
-            support of a row, or None.
+        ridge: of the refit, relative to each column's squared norm.
+        rtol, atol: of the certificate.
+        cap: largest support of a row, or None.
         backend, workers, resume, progress: see `backends.map_chunks`.
         level: of the targets, in their units: then the refit is `one_sided`, for Z + level before ReLU.
     """

@@ -4,7 +4,8 @@ A `Reach` holds, for every block of states that a value depends on, the position
 and the channels that each of its channels reads. `MODULES` and `FUNCTIONS` say what a module or a function of tensors
 makes of it; what is in neither is not read.
 
-Source: Tsai thesis (2024), section 2.5 (convolutions, pooling, residual sums).
+Source:
+    Tsai thesis (2024), section 2.5 (convolutions, pooling, residual sums).
 """
 
 from __future__ import annotations
@@ -274,8 +275,8 @@ def reach_of(module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[s
     """What the value of an affine node reads: the rule of its module, or of its function or method `name`; sizes and
     constants pass as None.
 
-    Raises: TypeError where it is not read, and where a value is spread over positions or channels that it does not
-    have.
+    Raises:
+        TypeError: where it is not read, and where a value is spread over positions or channels that it does not have.
     """
     if module is None and (name in ("size", "getattr") or not _operands(args, kwargs)):
         return None

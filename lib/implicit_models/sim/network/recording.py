@@ -4,7 +4,8 @@ A network whose activation modules are pulled out is an affine map from (x, u) t
 outputs, given its post-activations and inputs. Reading the modules gives X and Z; replacing what they return evaluates
 the affine map at states of one's choice, which checks that it is affine and reads off its matrices.
 
-Source: SIM paper, section 2 (states of a network as an implicit model).
+Source:
+    SIM paper, section 2 (states of a network as an implicit model).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def activation_name(module: nn.Module) -> str | None:
 def activation_modules(network: nn.Module) -> list[tuple[str, nn.Module, str]]:
     """(path, module, map) of every activation of the network, each module once.
 
-    Raises: ValueError if there is none.
+    Raises:
+        ValueError: if there is none.
     """
     found = [
         (path, module, name)
@@ -133,7 +135,8 @@ def hooked(network: nn.Module, seen: Callable[[str, str, Tensor, Tensor], Tensor
 def output_of(network: nn.Module, u: Tensor) -> Tensor:
     """Output flattened to (N, q).
 
-    Raises: TypeError, ValueError for an output that is no tensor with a row per sample.
+    Raises:
+        TypeError, ValueError: for an output that is no tensor with a row per sample.
     """
     y = network(u)
     if not isinstance(y, Tensor):
@@ -173,7 +176,8 @@ def require_affine(
     same combination of their (z, y), up to rounding. Rounding is that of the terms, which may cancel in (z, y): their
     size is seen from F at 0 and at (x, u) with signs changed at random.
 
-    Raises: ValueError naming the first block or the output that disagrees, and the modules that may be the cause.
+    Raises:
+        ValueError: naming the first block or the output that disagrees, and the modules that may be the cause.
     """
     mix = lambda t: 1.5 * t - 0.5 * t.roll(1, 0)
     if u.shape[0] < 2:  # one sample is combined with the origin; the sign matters, a ReLU scales with positive factors

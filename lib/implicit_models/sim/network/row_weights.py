@@ -9,8 +9,9 @@ units of variance 1, e_i = ||M a_i - z_i||^2 / m, and the rows of
 are those of the penalties lam / f_i, f_i = c_i / c, here between a fiftieth and fifty times lam. Equal penalties, f_i =
 1, spend as much on a row whose errors the next layers drown as on one that decides the output.
 
-Source: this project; the quadratic form is that of optimal brain damage (LeCun, Denker, Solla 1990), on states instead
-of weights.
+Source:
+    this project; the quadratic form is that of optimal brain damage (LeCun, Denker, Solla 1990), on states instead of
+    weights.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def row_effects(layers: NetworkLayers, u: Float[Tensor, "m ..."], seed: int = 0)
 
     E ||dy / dz||^2 is that of (d s'y / dz)^2 over random signs s, `DRAWS` a sample, over at most `SAMPLES` samples,
     evenly taken.
-    Raises: ValueError naming the first block, or the outputs, with a value that is not finite.
+
+    Raises:
+        ValueError: naming the first block, or the outputs, with a value that is not finite.
     """
     n, generator = len(u), torch.Generator().manual_seed(seed)
     taken = torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, SAMPLES)).round().astype(np.int64)))
@@ -95,7 +98,8 @@ def effect_factors(
     """f_i, with c the median of the effects, where there are any, of the fitted blocks' rows; rows without effect have
     the smallest.
 
-    Raises: ValueError where no row of the fitted blocks has any, and naming the block where one is not finite.
+    Raises:
+        ValueError: where no row of the fitted blocks has any, and naming the block where one is not finite.
     """
     for block in fitted:
         if not np.isfinite(effects[block]).all():

@@ -5,7 +5,8 @@ kappa then reads sum_j s_j |a_ij| <= kappa s_i in the original units, and |A| ke
 inside the ball for some kappa < 1 proves A well-posed for every componentwise non-expansive map. Which networks lie in
 the ball is decided by s alone, so that a kappa without its scale says nothing.
 
-Source: SIM paper, Theorem 2.4 and section 3 (division by the largest row norm); Tsai thesis (2024), section 3.1.
+Source:
+    SIM paper, Theorem 2.4 and section 3 (division by the largest row norm); Tsai thesis (2024), section 3.1.
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ def theorem_scale(A: Any, kappa: float) -> Float[np.ndarray, " n"]:
     """s = (I - |A|/kappa)^-1 1: in these units ||A'||_inf <= kappa (1 - 1/max s).
 
     Args: A (n, n) of the network, dense or sparse. kappa: above the Perron-Frobenius eigenvalue of |A|.
-    Raises: ValueError if it is not.
-    Source: SIM paper, Theorem 2.4.
+
+    Raises:
+        ValueError: if it is not.
+
+    Source:
+        SIM paper, Theorem 2.4.
     """
     from implicit_models.perron import shifted_solve, square_matrix
 
@@ -121,11 +126,18 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
         an array   s itself.
 
     Args:
-        states: of the network. kappa: of "theorem" and "uniform", in (0, inf).
+        states: of the network.
+        kappa: of "theorem" and "uniform", in (0, inf).
         A: (n, n) of the network for "theorem"; read off the network behind the states if None.
-    Returns: `Scale`.
-    Raises: ValueError for an unknown rule, units that are not positive, weights that cannot be had.
-    Source: SIM paper, Theorem 2.4 and section 3.
+
+    Returns:
+        `Scale`.
+
+    Raises:
+        ValueError: for an unknown rule, units that are not positive, weights that cannot be had.
+
+    Source:
+        SIM paper, Theorem 2.4 and section 3.
     """
     n = states.n_states
     if not isinstance(scale, str):
@@ -168,9 +180,15 @@ def scale_states(states: States, scale: Any, *, kappa: float = 0.99, A: Any = No
     states of a network. (`fit_sim` returns to the original units, where no such property is needed.)
 
     Args: as in `scale_of`.
-    Returns: `ScaledStates`, float64.
-    Raises: ValueError naming the block whose map is not positively homogeneous; see also `scale_of`.
-    Source: SIM paper, Theorem 2.4 and section 3.
+
+    Returns:
+        `ScaledStates`, float64.
+
+    Raises:
+        ValueError: naming the block whose map is not positively homogeneous; see also `scale_of`.
+
+    Source:
+        SIM paper, Theorem 2.4 and section 3.
     """
     found = scale_of(states, scale, kappa=kappa, A=A)
     for block in states.blocks:

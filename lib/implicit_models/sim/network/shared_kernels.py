@@ -2,7 +2,8 @@
 
 The problem is the row problem of position_rows with P m samples: one Gram matrix a block (`shared_problem`).
 
-Source: Tsai thesis (2024), section 3.3, for the rows; a convolution's weights are those of its kernel.
+Source:
+    Tsai thesis (2024), section 3.3, for the rows; a convolution's weights are those of its kernel.
 """
 
 from __future__ import annotations

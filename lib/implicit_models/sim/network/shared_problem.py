@@ -8,7 +8,8 @@ their deviations, so that
 
 is the problem of one kernel, whatever is asked of it: a penalty, a ball, or a support from elsewhere.
 
-Source: Tsai thesis (2024), section 3.3, for the rows; a convolution's weights are those of its kernel.
+Source:
+    Tsai thesis (2024), section 3.3, for the rows; a convolution's weights are those of its kernel.
 """
 
 from __future__ import annotations
@@ -141,8 +142,10 @@ def shared_problem(
     """The problem of a block's kernels.
 
     Args:
-        sources: block -> (P, taps) positions that each position reads. known: block -> (N, *shape), the states that the
-            columns are read from, of which the first m samples count. z: targets. min_active: as in `sparsify`.
+        sources: block -> (P, taps) positions that each position reads.
+        known: block -> (N, *shape), the states that the columns are read from, of which the first m samples count.
+        z: targets.
+        min_active: as in `sparsify`.
     Sums are in the precision of z over a batch of samples, in double precision over the batches.
     """
     P, r, m = layers.blocks[block].positions, layers.blocks[block].channels, len(z)

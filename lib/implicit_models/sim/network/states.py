@@ -4,7 +4,8 @@ The states of L activation calls are stacked with the last one on top, x = (x_L,
 network has a strictly upper block-triangular A. z is the argument of the activation: a batch norm before it, in eval
 mode, is an affine map of its own and lies inside z, with the same values as when it is folded into the preceding layer.
 
-Source: SIM paper, section 3, (1) to (2); Tsai thesis (2024), section 3.1.
+Source:
+    SIM paper, section 3, (1) to (2); Tsai thesis (2024), section 3.1.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class States:
     def from_arrays(cls, X: Any, Z: Any, U: Any, Y: Any, activation: str | list[tuple[str, int]] = "relu") -> States:
         """States given as matrices, torch or NumPy, one sample a row; activation as in `implicit_models.activations`.
 
-        Raises: TypeError, ValueError naming the matrix and both shapes where the samples disagree.
+        Raises:
+            TypeError, ValueError: naming the matrix and both shapes where the samples disagree.
         """
         X, Z, U, Y = (M.detach().cpu().numpy() if isinstance(M, Tensor) else M for M in (X, Z, U, Y))
         n = X.shape[1] if isinstance(X, np.ndarray) and X.ndim == 2 else 0
@@ -255,17 +257,22 @@ def states(
             nn.Softmax or nn.RNNCell modules, one block per call; or an `ImplicitModel`. Its modes, hooks and weights
             are left as they were.
         U: (m, ...) torch or NumPy, floating; cast to the dtype and device of the network batch by batch.
-        batch_size: samples a pass. memory_budget: bytes of X, Z and Y above which they become .npy memory maps.
+        batch_size: samples a pass.
+        memory_budget: bytes of X, Z and Y above which they become .npy memory maps.
         folder: of the memory maps, made if need be; a temporary one, deleted with the result, if None.
         dtype: torch.float64 runs a double precision copy of a float32 network, as exact matching needs; None: its own.
         check: verify on every sample that the network is affine between its activations, at the cost of a second pass.
 
-    Returns: `States`, in the dtype of the pass.
+    Returns:
+        `States`, in the dtype of the pass.
 
-    Raises: ValueError for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN
-    or infinite value in U (naming the sample), for an implicit model without equilibrium; TypeError for other inputs.
+    Raises:
+        ValueError: for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN or
+            infinite value in U (naming the sample), for an implicit model without equilibrium.
+        TypeError: for other inputs.
 
-    Source: SIM paper, section 3; Tsai thesis (2024), section 3.1.
+    Source:
+        SIM paper, section 3; Tsai thesis (2024), section 3.1.
     """
     from implicit_models.model import ImplicitModel
 

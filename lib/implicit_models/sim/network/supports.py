@@ -1,6 +1,7 @@
 """Which states the rows of a block may use: what the network reads there, everything before, or what a function says.
 
-Source: Tsai thesis (2024), (3.4) for everything before.
+Source:
+    Tsai thesis (2024), (3.4) for everything before.
 """
 
 from __future__ import annotations

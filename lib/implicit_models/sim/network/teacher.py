@@ -40,9 +40,15 @@ def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrice
     vector less its value at the origin is a column. Weight sharing, residual sums and batch norm need no case of their
     own.
 
-    Args: states: from `states(network, U)`. batch_size: unit vectors a pass, in float64 on a copy of the network.
-    Raises: ValueError if the states know no network, or have more than 20,000 states and inputs.
-    Source: SIM paper, (1) and the example after it.
+    Args:
+        states: from `states(network, U)`.
+        batch_size: unit vectors a pass, in float64 on a copy of the network.
+
+    Raises:
+        ValueError: if the states know no network, or have more than 20,000 states and inputs.
+
+    Source:
+        SIM paper, (1) and the example after it.
     """
     from implicit_models.model import ImplicitModel
 

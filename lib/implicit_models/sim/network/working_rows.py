@@ -11,7 +11,8 @@ and with a penalty beta, for s = min(1, beta / max_j |m_j'r|), it is 1/2 ||r||^2
 the objective never rises. All columns are read in low precision; the maximum is that of double precision (see
 `low_precision`).
 
-Source: Tsai thesis (2024), (3.4), where a state may use all states before it.
+Source:
+    Tsai thesis (2024), (3.4), where a state may use all states before it.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ def solve_working(
     """Rows of a block over all columns; other arguments and result as `position_rows.solve_block`, for one set of
     columns and a radius or a penalty.
 
-    Args: columns: where they lie says who compares: in memory, the workers of `backend`; on a graphics card, the card,
-        which takes all rows in turn.
+    Args:
+        columns: where they lie says who compares: in memory, the workers of `backend`; on a graphics card, the card,
+            which takes all rows in turn.
     """
     workers = workers or default_workers()
     R = Z.shape[0] * Z.shape[1]

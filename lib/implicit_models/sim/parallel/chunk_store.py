@@ -43,8 +43,13 @@ def _write(path: Path, write: Any) -> None:
 class ChunkStore:
     """Results of the chunks (start, stop) of one problem in a folder.
 
-    Args: folder: made if need be. key: of the problem, from `content_key`. chunks: the layout.
-    Raises: ValueError if the folder holds another problem, or this one in other chunks.
+    Args:
+        folder: made if need be.
+        key: of the problem, from `content_key`.
+        chunks: the layout.
+
+    Raises:
+        ValueError: if the folder holds another problem, or this one in other chunks.
     """
 
     def __init__(self, folder: str | Path, key: str, chunks: Sequence[Chunk]):
@@ -86,7 +91,8 @@ class ChunkStore:
 def read_manifest(folder: str | Path) -> dict[str, Any] | None:
     """{"key", "chunks"} of a folder; None if nothing was begun there.
 
-    Raises: ValueError if the file is no manifest.
+    Raises:
+        ValueError: if the file is no manifest.
     """
     path = Path(folder) / "manifest.json"
     if not path.exists():

@@ -77,7 +77,9 @@ def run_processes(
 ) -> Generator[tuple[Chunk, Result], None, None]:
     """Results as they come.
 
-    Raises: ValueError for an unknown start method; WorkerLost if pools die three times in a row without a result.
+    Raises:
+        ValueError: for an unknown start method.
+        WorkerLost: if pools die three times in a row without a result.
     """
     known = get_all_start_methods()
     if start_method is None:

@@ -53,8 +53,12 @@ def start(workers: int | None = None, address: str | None = None) -> Any:
     """Ray, joined or started: an initialised one is used, else the cluster of `address` or RAY_ADDRESS, else this
     machine.
 
-    Args: workers: cores of a local Ray; all if None.
-    Raises: ImportError naming the extra; ConnectionError of Ray if no cluster answers at the address.
+    Args:
+        workers: cores of a local Ray; all if None.
+
+    Raises:
+        ImportError: naming the extra.
+        ConnectionError: of Ray if no cluster answers at the address.
     """
     ray = _ray()
     if not ray.is_initialized():
@@ -77,7 +81,8 @@ def run_ray(
 ) -> Generator[tuple[Chunk, Result], None, None]:
     """Results as they come; at most `WINDOW` chunks per worker are in flight.
 
-    Raises: WorkerLost naming the chunk whose workers died more often than it is retried.
+    Raises:
+        WorkerLost: naming the chunk whose workers died more often than it is retried.
     """
     begin = time.perf_counter()
     ray = start(workers, address)

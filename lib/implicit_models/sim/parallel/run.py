@@ -9,7 +9,8 @@ Chunks are handed out as workers become free. A worker that dies costs its chunk
 as they come. A chunk is solved by the same code on the same numbers everywhere, which is why nothing depends on the
 backend.
 
-Source: SIM paper, appendix (parallel implementation, Figure 5).
+Source:
+    SIM paper, appendix (parallel implementation, Figure 5).
 """
 
 from __future__ import annotations
@@ -87,18 +88,22 @@ def map_chunks(
         solver: picklable; returns arrays by name. It must not write to the arrays it is given.
         chunks: (start, stop), disjoint.
         arrays: what all chunks read.
-        backend: "serial" | "threads" | "processes" | "ray". workers: at a time; all cores if None.
-        resume: folder of finished chunks; those found there are not run again. key: of the problem, see `content_key`.
+        backend: "serial" | "threads" | "processes" | "ray".
+        workers: at a time; all cores if None.
+        resume: folder of finished chunks; those found there are not run again.
+        key: of the problem, see `content_key`.
         address: of a Ray cluster; None joins the one of RAY_ADDRESS, or starts Ray on this machine. Ray is left
             running.
         start_method: of processes: "fork" (Linux; the default there), "spawn" or "forkserver".
         warm_up: picklable; runs in every worker before the first chunk and counts as start-up (loads compiled kernels).
         progress: show finished rows; None: if standard error is a terminal.
 
-    Returns: results, and `RunReport`.
+    Returns:
+        results, and `RunReport`.
 
-    Raises: ValueError for an unknown backend, or a folder of another problem; WorkerLost if workers keep dying; what
-    the solver raises. An interrupt keeps the finished chunks.
+    Raises:
+        ValueError: for an unknown backend, or a folder of another problem.
+        WorkerLost: if workers keep dying; what the solver raises. An interrupt keeps the finished chunks.
     """
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(BACKENDS)}")

@@ -12,7 +12,8 @@ signs s
 so that the multiplier mu comes with every exchange. The method may cycle; its rounds are bounded, and a failed step
 restores the solution that it started from.
 
-Source: Hintermueller, Ito, Kunisch (2002) for the exchange rule; Kim and Park (2010) for its use on the lasso.
+Source:
+    Hintermueller, Ito, Kunisch (2002) for the exchange rule; Kim and Park (2010) for its use on the lasso.
 """
 
 from __future__ import annotations

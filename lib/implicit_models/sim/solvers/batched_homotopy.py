@@ -11,7 +11,8 @@ penalty. A column that joins, and one that leaves, is the same pivot, which is i
 by a Cholesky factor, so that pivots leave no rounding behind. Ties and dependent
 columns are not resolved here: such rows are not certified, and the caller solves them one by one.
 
-Source: Tsatsomeros (2000) for the transform; Osborne, Presnell, Turlach (2000) for the path.
+Source:
+    Tsatsomeros (2000) for the transform; Osborne, Presnell, Turlach (2000) for the path.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def batched_path(
     """Solutions of min 1/2 a'G a - c'a + beta ||a||_1 in the ball ||a||_1 <= kappa (inf for none), as far as the path
     goes without ties.
 
-    Args: G: symmetric positive semidefinite, with zero rows for no column, on any device.
+    Args:
+        G: symmetric positive semidefinite, with zero rows for no column, on any device.
     """
     b, k = c.shape
     signs, steps = c.new_zeros(b, k), 4 * k + 8

@@ -15,7 +15,8 @@ is solved by the lambda with g(lambda) = ||a*_Q(lambda)||_1 = kappa (descent.py)
 g is linear between two changes of the support, with slope -s'H^-1 s (H = G + ridge I on the support, s the signs):
 Newton puts lambda = (s'H^-1 c - kappa) / s'H^-1 s. The one-pass sweep over many kappas is path.py.
 
-Source: Tsai thesis (2024), section 3.3, Algorithm 1, Lemmas 1 and 2, Theorem 4 (warm start).
+Source:
+    Tsai thesis (2024), section 3.3, Algorithm 1, Lemmas 1 and 2, Theorem 4 (warm start).
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ def solve_on_path(
     bracket.
 
     Args:
-        G: (d, d) M'M. c: (d,) M'z. zz: ||z||^2.
+        G: (d, d) M'M.
+        c: (d,) M'z.
+        zz: ||z||^2.
         kappa: radius of the l1 ball over the whole vector.
         method: "bisection", "illinois" or "newton".
         warm: start each LASSO from the last solution instead of from zero.
@@ -121,9 +124,15 @@ def solve_on_path(
             enough.
         newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
-    Returns: the feasible solution with its certified gap, the counts and the history.
-    Raises: ValueError naming the value or shape that does not fit.
-    Source: Tsai thesis (2024), Algorithm 1, corrected.
+
+    Returns:
+        the feasible solution with its certified gap, the counts and the history.
+
+    Raises:
+        ValueError: naming the value or shape that does not fit.
+
+    Source:
+        Tsai thesis (2024), Algorithm 1, corrected.
     """
     G, c, zz, ridge = check_row(G, c, zz, ridge)
     if method not in METHODS:

@@ -9,7 +9,8 @@ The refit ends the shrinkage: least squares on the support that the l1 solution 
 active columns from huge weights. It leaves the ball, which the report says; a strictly triangular model stays
 well-posed.
 
-Source: Tsai thesis (2024), section 3.3; SIM paper, (7).
+Source:
+    Tsai thesis (2024), section 3.3; SIM paper, (7).
 """
 
 from __future__ import annotations
@@ -242,8 +243,10 @@ def solve_position(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A (r, K, d), gap, violation (r, K), reason (r, K) of the rows of one position.
 
-    Args: radius: the unit of each row's ball, by which the budget's radii are multiplied. cap: largest support, beyond
-        which a row's status is "saturated" and it keeps the solution of that size; None for no cap.
+    Args:
+        radius: the unit of each row's ball, by which the budget's radii are multiplied.
+        cap: largest support, beyond which a row's status is "saturated" and it keeps the solution of that size; None
+            for no cap.
     """
     (r, d), K = C.shape, len(budget)
     A, gap, violation = np.zeros((r, K, d)), np.zeros((r, K)), np.zeros((r, K))

@@ -2,7 +2,8 @@
 
 Install the extra `sim` for CVXPY; Clarabel comes with it.
 
-Source: SIM paper, (4), (5), (10); Ganesh MS report (2023), (4), (5); Tsai thesis (2024), P(kappa).
+Source:
+    SIM paper, (4), (5), (10); Ganesh MS report (2023), (4), (5); Tsai thesis (2024), P(kappa).
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def elimination_dual(
     Mathematics: min 1/2 ||nu||^2 + ||mu_1 - mu_2 + M'nu||^2 / (2 ridge) + z'nu + kappa delta  s.t.  mu_1 + mu_2 = delta
         e, mu >= 0.
 
-    Source: Ganesh MS report (2023), (4), Remark 1.
+    Source:
+        Ganesh MS report (2023), (4), Remark 1.
     """
     cp = _cvxpy()
     d = M.shape[1]

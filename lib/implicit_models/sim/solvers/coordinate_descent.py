@@ -8,7 +8,8 @@ thousands; therefore every few sweeps the support's linear system is solved and 
 the signs allow, which never raises the objective. This is the inner solver that all searches for g(lambda) = kappa
 share (bisection.py, algorithm_one.py): their counts compare.
 
-Source: Friedman, Hastie, Tibshirani (2010), covariance updates; Tsai thesis (2024), (3.6) and (3.7).
+Source:
+    Friedman, Hastie, Tibshirani (2010), covariance updates; Tsai thesis (2024), (3.6) and (3.7).
 """
 
 from __future__ import annotations
@@ -210,8 +211,12 @@ def lambda_max(c: Float[np.ndarray, " d"]) -> float:
 
     Args:
         c: (d,) M'z.
-    Returns: ||c||_inf.
-    Source: Tsai thesis (2024), Lemma 1, fourth property.
+
+    Returns:
+        ||c||_inf.
+
+    Source:
+        Tsai thesis (2024), Lemma 1, fourth property.
     """
     c = np.asarray(c, dtype=np.float64)
     return float(np.abs(c).max()) if c.size else 0.0
@@ -235,16 +240,24 @@ def lasso(
     Mathematics: argmin_a 1/2 ||M a - z||^2 + ridge/2 ||a||^2 + lam ||a||_1.
 
     Args:
-        G: (d, d) M'M. c: (d,) M'z. zz: ||z||^2.
+        G: (d, d) M'M.
+        c: (d,) M'z.
+        zz: ||z||^2.
         lam: weight of the l1 norm, positive.
         ridge: weight of the squared norm.
         start: (d,) warm start; zeros by default.
         rtol, atol: stop when the duality gap is at most rtol times the objective, or atol times ||z||^2 / 2.
         max_epochs: largest number of sweeps; `converged` says whether they sufficed.
         newton: solve the support's linear system every few sweeps; False for coordinate descent alone.
-    Returns: the solution with its gap.
-    Raises: ValueError naming the value or shape that does not fit.
-    Source: Tsai thesis (2024), (3.7).
+
+    Returns:
+        the solution with its gap.
+
+    Raises:
+        ValueError: naming the value or shape that does not fit.
+
+    Source:
+        Tsai thesis (2024), (3.7).
     """
     G, c, zz, ridge = check_row(G, c, zz, ridge)
     if not (np.isfinite(lam) and lam > 0):
@@ -261,7 +274,11 @@ def g(G: Float[np.ndarray, "d d"], c: Float[np.ndarray, " d"], zz: float, lam: f
     """g(lambda) = ||a*_Q(lambda)||_1: continuous, piecewise linear, non-increasing, 0 from lambda_max on.
 
     Args: as `lasso`.
-    Returns: the l1 norm of the solution.
-    Source: Tsai thesis (2024), (3.6).
+
+    Returns:
+        the l1 norm of the solution.
+
+    Source:
+        Tsai thesis (2024), (3.6).
     """
     return float(np.abs(lasso(G, c, zz, lam, **settings).a).sum())

@@ -65,7 +65,8 @@ def certify(
     Raises:
         ValueError: kappa, beta or ridge negative or NaN (with its row), a mask that is not d booleans.
 
-    Source: solves the dual of Tsai thesis (2024), P(kappa); with a ridge, of Ganesh MS report (2023), equation (4).
+    Source:
+        solves the dual of Tsai thesis (2024), P(kappa); with a ridge, of Ganesh MS report (2023), equation (4).
     """
     ball = as_mask(ball_mask, len(G))
     kappa, beta = row_values(kappa, "kappa", len(C), np.inf), row_values(beta, "beta", len(C), np.finfo(float).max)

@@ -11,7 +11,8 @@ a heuristic and is labelled as such. Columns are ordered by
 Repeating the certified removal on what is left removes nothing more: the solution has not changed. The MS report's loop
 "until X only has two columns left" therefore leaves the safe set in its second round, at the latest.
 
-Source: Ganesh MS report (2023), section 5.2, with the control over the number of features that it asks for.
+Source:
+    Ganesh MS report (2023), section 5.2, with the control over the number of features that it asks for.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def entry_kappa(
     """Smallest kappa of the ladder at which any row uses a column; inf for one that no row uses, 0 outside the ball.
 
     Args: G (d, d), C (r, d), zz (r,); kappas (k,) ascending; ball_mask, ridge: as `solve_rows`.
-    Returns: (d,).
+
+    Returns:
+        (d,).
     """
     from implicit_models.sim.solvers.path import path_rows
 
@@ -109,14 +112,22 @@ def eliminate(
     """Remove every certified column, or exactly `n_remove` columns with the certified ones first.
 
     Args:
-        G: (d, d) M'M. C: (r, d) Z'M. zz: (r,) squared norms of the targets.
+        G: (d, d) M'M.
+        C: (r, d) Z'M.
+        zz: (r,) squared norms of the targets.
         kappa, ridge, ball_mask, A: as `screen`.
         n_remove: how many columns go; None for all that are certified, and no other.
         order: "correlation" or "entry" (needs `kappas`, the ladder of radii).
         candidates: (d,) columns that may go; those of the ball when None. Columns outside the ball never go.
-    Returns: kept and removed columns, the removed ones in order, with the length of the proved prefix.
-    Raises: ValueError if fewer columns than n_remove may go, or naming the value that does not fit.
-    Source: Ganesh MS report (2023), section 5.2.
+
+    Returns:
+        kept and removed columns, the removed ones in order, with the length of the proved prefix.
+
+    Raises:
+        ValueError: if fewer columns than n_remove may go, or naming the value that does not fit.
+
+    Source:
+        Ganesh MS report (2023), section 5.2.
     """
     if order not in ORDERS:
         raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
@@ -159,8 +170,10 @@ def retrain(
     """Rows of the reduced problem, and the same rows over all columns.
 
     Args: as `eliminate`; settings: as `solve_rows`.
-    Returns: `Rows` over the kept columns, and A (r, d) with zeros where columns went. Removing certified columns leaves
-    every row's optimal value as it was.
+
+    Returns:
+        `Rows` over the kept columns, and A (r, d) with zeros where columns went. Removing certified columns leaves
+        every row's optimal value as it was.
     """
     from implicit_models.sim.solvers.rows import solve_rows
 

@@ -10,7 +10,8 @@ of a row is computed here from the solver's multipliers y, mu through the explic
 
 with f* the conjugate of the penalty of one weight.
 
-Source: SIM paper, (2) and (4) (with t priced, as it must be).
+Source:
+    SIM paper, (2) and (4) (with t priced, as it must be).
 """
 
 from __future__ import annotations
@@ -52,8 +53,12 @@ def orthonormal_equations(
 ) -> Equations:
     """Equations equivalent to M a = z for every column z of Z.
 
-    Args: rank_tol: singular values below it times the largest count as zero. match_tol: of ||z - M a|| / ||z||.
-    Raises: ValueError if the samples disagree or M is not finite.
+    Args:
+        rank_tol: singular values below it times the largest count as zero.
+        match_tol: of ||z - M a|| / ||z||.
+
+    Raises:
+        ValueError: if the samples disagree or M is not finite.
     """
     if M.ndim != 2 or Z.ndim != 2 or M.shape[0] != Z.shape[0]:
         raise ValueError(f"M and Z must have a row per sample each, got shapes {M.shape} and {Z.shape}")
@@ -148,14 +153,21 @@ def exact_rows(
 
     Args:
         V, T, consistent: see `orthonormal_equations`; a row that is not consistent is infeasible. V may be any matrix.
-        objective: "l1" | "l2" | "perspective" | "none". kappa, ball_mask: the ball; None: every coordinate, inf: no
-            ball.
+        objective: "l1" | "l2" | "perspective" | "none".
+        kappa, ball_mask: the ball; None: every coordinate, inf: no ball.
         solver: "CLARABEL", or another that cvxpy finds installed, such as "MOSEK".
         rtol: a row is "optimal" if gap <= rtol (1 + |f|) and the equations hold to it, else "inaccurate".
         zero_below: weights at most this times the row's largest become zeros; an interior point has none of its own.
-    Returns: `ExactRows`; its gap belongs to the point before `zero_below`, its residual to the point returned.
-    Raises: ImportError without cvxpy; ValueError for an unknown objective or solver.
-    Source: SIM paper, (2), (4).
+
+    Returns:
+        `ExactRows`; its gap belongs to the point before `zero_below`, its residual to the point returned.
+
+    Raises:
+        ImportError: without cvxpy.
+        ValueError: for an unknown objective or solver.
+
+    Source:
+        SIM paper, (2), (4).
     """
     try:
         import cvxpy as cp

@@ -5,7 +5,8 @@
 where prox is soft-thresholding by beta / L followed by the projection of the ball's columns. Rows stop one by one, at
 their own duality gap.
 
-Source: Beck and Teboulle (2009); O'Donoghue and Candes (2015) for the restart.
+Source:
+    Beck and Teboulle (2009); O'Donoghue and Candes (2015) for the restart.
 """
 
 from __future__ import annotations

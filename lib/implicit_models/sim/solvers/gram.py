@@ -29,7 +29,8 @@ def gram(
         ValueError: not two dimensions, different numbers of samples, no sample, or a value of M that is not finite (the
             message names its sample and feature: it would spoil every row).
 
-    Source: Tsai thesis (2024), section 3.3, M = (X', U'); SIM paper, equation (7).
+    Source:
+        Tsai thesis (2024), section 3.3, M = (X', U'); SIM paper, equation (7).
     """
     M, Z = as_matrix(M, "M"), as_matrix(Z, "Z")
     if len(M) != len(Z):

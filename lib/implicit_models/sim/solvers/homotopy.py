@@ -9,7 +9,8 @@ correlations r = c - G a - ridge a move by dr/dtau = G_:A w + ridge w. A piece e
 leaves), a correlation reaches its bound (it joins), the l1 norm over the ball reaches kappa, tau ends, or the gap is
 small enough.
 
-Source: Osborne, Presnell, Turlach (2000); Efron et al. (2004); the row problem is Tsai thesis (2024), section 3.3.
+Source:
+    Osborne, Presnell, Turlach (2000); Efron et al. (2004); the row problem is Tsai thesis (2024), section 3.3.
 """
 
 from __future__ import annotations

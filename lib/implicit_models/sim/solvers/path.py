@@ -32,7 +32,8 @@ class Path:
     def at(self, kappa: float) -> Rows:
         """The rows at one of the radii of the sweep.
 
-        Raises: KeyError naming the radii there are.
+        Raises:
+            KeyError: naming the radii there are.
         """
         found = np.flatnonzero(self.kappas == kappa)
         if len(found) == 0:
@@ -64,7 +65,8 @@ def path_rows(
     Raises:
         ValueError: as `solve_rows`, and for radii that are empty, negative, NaN or repeated.
 
-    Source: Tsai thesis (2024), Lemma 1 of section 3.3 (g is monotone and piecewise linear).
+    Source:
+        Tsai thesis (2024), Lemma 1 of section 3.3 (g is monotone and piecewise linear).
     """
     radii = np.sort(np.asarray(kappas, dtype=np.float64).ravel())
     if len(radii) == 0 or not (radii >= 0.0).all() or (np.diff(radii) == 0.0).any():

@@ -21,7 +21,8 @@ whose coefficients all stay below the knee solves this problem too. With eta = a
 is 1: inside a ball kappa <= 1 the perspective relaxation IS the l1 norm, with weight 2 alpha. And with eta = 0, which
 is what (5) and (10) of the paper print (no cost on t, so t = 1), phi(x) = alpha x^2: ridge, without zeros.
 
-Source: SIM paper, (4), (5), (10), corrected; Frangioni and Gentile (2006).
+Source:
+    SIM paper, (4), (5), (10), corrected; Frangioni and Gentile (2006).
 """
 
 from __future__ import annotations
@@ -49,10 +50,19 @@ def _weights(alpha: float, eta: float) -> tuple[float, float]:
 def perspective_penalty(x: Float[np.ndarray, " ..."] | float, *, alpha: float, eta: float) -> Float[np.ndarray, " ..."]:
     """phi(x): 2 sqrt(alpha eta) |x| up to the knee sqrt(eta / alpha), alpha x^2 + eta beyond.
 
-    Args: x: any shape. alpha: weight of the square, positive. eta: weight of a non-zero, not negative.
-    Returns: phi, of the shape of x; 0 at 0 and lower semicontinuous for eta = 0 as well.
-    Raises: ValueError if a weight is out of range.
-    Source: SIM paper, (4), with the cost eta of t kept.
+    Args:
+        x: any shape.
+        alpha: weight of the square, positive.
+        eta: weight of a non-zero, not negative.
+
+    Returns:
+        phi, of the shape of x; 0 at 0 and lower semicontinuous for eta = 0 as well.
+
+    Raises:
+        ValueError: if a weight is out of range.
+
+    Source:
+        SIM paper, (4), with the cost eta of t kept.
     """
     alpha, eta = _weights(alpha, eta)
     size = np.abs(np.asarray(x, dtype=np.float64))
@@ -64,8 +74,12 @@ def perspective_conjugate(
 ) -> Float[np.ndarray, " ..."] | float:
     """phi*(y) = max(0, y^2 / (4 alpha) - eta).
 
-    Args: y: any shape. alpha, eta: as `perspective_penalty`.
-    Returns: phi*, of the shape of y.
+    Args:
+        y: any shape.
+        alpha, eta: as `perspective_penalty`.
+
+    Returns:
+        phi*, of the shape of y.
     """
     alpha, eta = _weights(alpha, eta)
     return np.maximum(0.0, np.asarray(y, dtype=np.float64) ** 2 / (4 * alpha) - eta)
@@ -78,9 +92,16 @@ def perspective_prox(
 
     Mathematics: soft(v, 2 step sqrt(alpha eta)) if that is no larger than the knee, else v / (1 + 2 step alpha).
 
-    Args: v: any shape. step: positive. alpha, eta: as `perspective_penalty`.
-    Returns: the minimiser, of the shape of v.
-    Raises: ValueError if a number is out of range.
+    Args:
+        v: any shape.
+        step: positive.
+        alpha, eta: as `perspective_penalty`.
+
+    Returns:
+        the minimiser, of the shape of v.
+
+    Raises:
+        ValueError: if a number is out of range.
     """
     alpha, eta = _weights(alpha, eta)
     if not (np.isfinite(step) and step > 0):
@@ -120,10 +141,16 @@ def certify_perspective(
     Mathematics: P(a) - D(z - M a, mu) with the best mu; see the module. The gap bounds P(a) - P* for a feasible a only.
 
     Args:
-        G: (d, d). C: (r, d). zz: (r,). A: (r, d) candidate rows.
-        alpha, eta: as `perspective_penalty`. kappa: scalar or (r,). ball_mask: (d,), None for all, all False for no
-            ball.
-    Returns: gap (r,), objective (r,).
+        G: (d, d).
+        C: (r, d).
+        zz: (r,).
+        A: (r, d) candidate rows.
+        alpha, eta: as `perspective_penalty`.
+        kappa: scalar or (r,).
+        ball_mask: (d,), None for all, all False for no ball.
+
+    Returns:
+        gap (r,), objective (r,).
     """
     G, C, A = (np.asarray(v, dtype=np.float64) for v in (G, C, A))
     zz, kappa = np.asarray(zz, dtype=np.float64), np.broadcast_to(np.asarray(kappa, dtype=np.float64), C.shape[:1])
@@ -165,14 +192,23 @@ def solve_perspective_rows(
     active set of perspective_path.py. A row that ends above the tolerance goes to FISTA, and its status says so.
 
     Args:
-        G: (d, d) M'M. C: (r, d) Z'M. zz: (r,) squared norms of the targets.
-        alpha: weight of the square, positive. eta: weight of a non-zero, not negative; 0 is ridge.
-        kappa: radius of the ball, scalar or (r,). ball_mask: (d,) coordinates in it, None for all, all False for no
-            ball.
+        G: (d, d) M'M.
+        C: (r, d) Z'M.
+        zz: (r,) squared norms of the targets.
+        alpha: weight of the square, positive.
+        eta: weight of a non-zero, not negative; 0 is ridge.
+        kappa: radius of the ball, scalar or (r,).
+        ball_mask: (d,) coordinates in it, None for all, all False for no ball.
         rtol, atol: certificate, gap <= rtol * objective or gap <= atol * ||z||^2 / 2.
-    Returns: `Rows` as `solve_rows`: A (r, d), multiplier (r,), gap (r,), n_steps (r,), status (r,).
-    Raises: ValueError naming the value or shape that does not fit.
-    Source: SIM paper, (4) and (7).
+
+    Returns:
+        `Rows` as `solve_rows`: A (r, d), multiplier (r,), gap (r,), n_steps (r,), status (r,).
+
+    Raises:
+        ValueError: naming the value or shape that does not fit.
+
+    Source:
+        SIM paper, (4) and (7).
     """
     from implicit_models.sim.solvers.rows import Rows, solve_rows
 

@@ -3,7 +3,8 @@
 The prox of step * phi plus the ball's indicator is prox_phi(soft(v, m)) on the ball, where m >= 0 is the root of a norm
 that does not increase in m.
 
-Source: Beck and Teboulle (2009); O'Donoghue and Candes (2015), gradient restart.
+Source:
+    Beck and Teboulle (2009); O'Donoghue and Candes (2015), gradient restart.
 """
 
 from __future__ import annotations

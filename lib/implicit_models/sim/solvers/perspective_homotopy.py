@@ -14,7 +14,8 @@ the ball becomes tight or mu returns to zero. Columns that depend on the active 
 around the start, `REGULAR` of every diagonal, gives each system one solution; a second pass from the end of the first
 removes its effect, and the certificate is that of the problem without it.
 
-Source: the homotopy of Osborne, Presnell, Turlach (2000) for the penalty of SIM paper (4); see perspective.py.
+Source:
+    the homotopy of Osborne, Presnell, Turlach (2000) for the penalty of SIM paper (4); see perspective.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ w = 1 is least squares, w = 0 bounds the squared error of the activations. The s
 least squares to the targets t_i = z_i, or w z_i + (1 - w) min(0, p_i) where z_i <= 0: one factor of G on the support
 serves every sweep t -> b. Sweeps are accelerated (Nesterov, with restarts).
 
-Source: the majorisation is that of one-sided least squares (Hunter and Lange 2004); Beck and Teboulle (2009),
-O'Donoghue and Candes (2015) for the sweeps.
+Source:
+    the majorisation is that of one-sided least squares (Hunter and Lange 2004); Beck and Teboulle (2009), O'Donoghue
+    and Candes (2015) for the sweeps.
 """
 
 from __future__ import annotations
@@ -44,10 +45,14 @@ def one_sided(
     """Coefficients on the supports of A, the change of each bias, and the loss.
 
     Args:
-        M: centred columns, G = M M'. z: centred targets, z + level[:, None] before the activation; zeros for a row
-            without a target.
-        start: least squares on the supports. ridge: relative to each column's squared norm. weight: w.
-    Source: the module's.
+        M: centred columns, G = M M'.
+        z: centred targets, z + level[:, None] before the activation; zeros for a row without a target.
+        start: least squares on the supports.
+        ridge: relative to each column's squared norm.
+        weight: w.
+
+    Source:
+        the module's.
     """
     r = len(z)
     factors, places, sizes = position_factors(G, A, ridge)

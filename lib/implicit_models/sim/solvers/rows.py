@@ -97,8 +97,9 @@ def solve_rows(
             not finite, not symmetric or with a negative diagonal; an entry of G or C that no columns of such norms can
             have.
 
-    Source: Tsai thesis (2024), P(kappa) of section 3.3 (ball_mask None) and (3.4) (ball on the states, beta of the l1
-    objective over 2 lambda_1); SIM paper, (7), (11).
+    Source:
+        Tsai thesis (2024), P(kappa) of section 3.3 (ball_mask None) and (3.4) (ball on the states, beta of the l1
+        objective over 2 lambda_1); SIM paper, (7), (11).
     """
     G, C, zz, kappa, *rest = check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol)
     return solve_radii(G, C, zz, kappa[:, None], *rest)[0]  # type: ignore[index]

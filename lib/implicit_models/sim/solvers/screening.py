@@ -14,8 +14,9 @@ M'(z - M a) - ridge a in every coordinate j, ||N_j||^2 = G_jj + ridge, and
 is part of the test: r is known to within e_j = (k + 4) eps (|c_j| + |G_j||a| + ridge |a_j|), k the non-zeros of a, and
 what the elimination adds to that (`Reduced.rounding`).
 
-Source: Ganesh MS report (2023), section 5.1, (4), (5); the sphere is that of Ndiaye et al. (2017), for the constrained
-form.
+Source:
+    Ganesh MS report (2023), section 5.1, (4), (5); the sphere is that of Ndiaye et al. (2017), for the constrained
+    form.
 """
 
 from __future__ import annotations
@@ -86,15 +87,23 @@ def screen(
     Mathematics: see the module.
 
     Args:
-        G: (d, d) M'M. C: (r, d) Z'M. zz: (r,) squared norms of the targets.
+        G: (d, d) M'M.
+        C: (r, d) Z'M.
+        zz: (r,) squared norms of the targets.
         kappa: radius of the ball, positive; scalar or (r,).
         ridge: weight of the squared norm.
         ball_mask: (d,) coordinates in the ball, None for all.
         A: (r, d) feasible rows to test at; solved for when None. The nearer to the optimum, the more is certified; any
             feasible point is safe.
-    Returns: the certified zeros, radii and scores.
-    Raises: ValueError naming the row and its norm where A is outside the ball, or the shape that does not fit.
-    Source: Ganesh MS report (2023), section 5.1.
+
+    Returns:
+        the certified zeros, radii and scores.
+
+    Raises:
+        ValueError: naming the row and its norm where A is outside the ball, or the shape that does not fit.
+
+    Source:
+        Ganesh MS report (2023), section 5.1.
     """
     from implicit_models.sim.solvers.rows import check_problem, solve_radii
 

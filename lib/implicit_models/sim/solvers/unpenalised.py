@@ -63,7 +63,8 @@ class FreeBlock:
         correlation of zero up to NOISE reach; if it has more, its squared norm is taken as LEAST.
 
         Args:
-            first: (r, f) correlations before the projection. reach: (r,) norms of all the terms that t is the sum of.
+            first: (r, f) correlations before the projection.
+            reach: (r,) norms of all the terms that t is the sum of.
         """
         left, other = t @ self.every, b @ self.every
         inverse = ((self.unscale[:, None] * self.every) ** 2).sum(axis=0)
@@ -79,7 +80,8 @@ def factor(G: Float[np.ndarray, "f f"], ridge: float = 0.0) -> FreeBlock:
     With a ridge K is definite and no direction is dropped, unless the ridge is below the rounding of G.
 
     Args:
-        G: (f, f) of the free columns. ridge: l2 penalty on them.
+        G: (f, f) of the free columns.
+        ridge: l2 penalty on them.
     """
     f = len(G)
     diagonal = np.diag(G) + ridge
@@ -149,7 +151,8 @@ class Reduced:
         norms, v'S v less eta and at least LEAST. A column set to zero may have been up to ROUNDING of its squared norm.
 
         Args:
-            G, C, zz: the data that were reduced. A: (r, b) coefficients over the ball.
+            G, C, zz: the data that were reduced.
+            A: (r, b) coefficients over the ball.
         """
         kept, free, block = ~self.free, self.free, self.block
         eta = 16.0 * max(1, free.sum()) * EPS
@@ -181,7 +184,9 @@ def eliminate(
     """Eliminate the columns `free`; rank-deficient ones get the coefficients of least norm.
 
     Args:
-        G, C, zz: from `gram`. free: (d,) columns to eliminate. ridge: l2 penalty, on these columns too.
+        G, C, zz: from `gram`.
+        free: (d,) columns to eliminate.
+        ridge: l2 penalty, on these columns too.
 
     Returns:
         Reduced; rows with NaN data stay NaN.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reproduction.book.graph import Graph, Module, Node, Ref, canonical, is_docstring
+from reproduction.book.graph import Graph, Module, Node, Ref, canonical, is_docstring, is_wordy
 
 BLOCKS = ("body", "orelse", "finalbody", "handlers")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -54,7 +54,7 @@ def parts(graph: Graph, module: Module, statements: Sequence[ast.stmt]) -> Itera
     def walk(block: Sequence[ast.stmt], around: tuple[ast.stmt, ...], refuses: bool) -> Iterator[Part]:
         refuses = refuses or bool(block and isinstance(block[-1], ast.Raise))
         for statement in block:
-            if is_docstring(statement):
+            if is_wordy(statement):
                 continue
             head = copy.copy(statement)
             for name in BLOCKS:

@@ -249,7 +249,10 @@ class Recorded:
             return "No full run yet."
         date = self.full["provenance"]["date"]
         excused = (self.full.get("confirmed") or [{}])[-1].get("not_run", {})
-        apart = "".join(f" It does not run {name}: {reason}." for name, reason in excused.items())
+        apart = "".join(
+            f" It does not run {len(names)} changed definition{'s' if len(names) > 1 else ''} ({reason})."
+            for reason, names in excused.items()
+        )
         return {
             "present": f"Full run of {date}, on the present code.",
             "confirmed": f"Full run of {date}; the code changed since, its quick run is identical.{apart}",

@@ -8,14 +8,16 @@ When every recorded value and curve that is no time is the same bit for bit, and
 present quick run, then the present key is appended to the result's list `confirmed`, with date and commit. Otherwise
 the result stays stale, and the values that differ, or the statements that did not run, are named.
 
-A new branch that no profile takes (another kind of call, say) cannot run. `--accept module.name=reason` says so of a
-definition; the reason is kept in the result and stands on its page.
+A changed definition that a quick profile does not call (another solver, another kind of call) keeps its results stale,
+unless `--accept pattern=reason` says why it need not run; names and reasons are kept in the result and stand on its
+page.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import fnmatch
 import json
 import math
 import os
@@ -188,7 +190,7 @@ def confirm(case: Case, lines: dict[str, list[int]], compiled: bool, accepted: d
 
     Args:
         lines, compiled: of the changes of all cases, so that they share one cache of marked kernels.
-        accepted: definition -> why it need not run.
+        accepted: pattern of definitions -> why they need not run.
     """
     name, reference, needed = case.name, case.reference, case.needed
     tree, folder = worktree(reference), FOLDER / "present" / name
@@ -217,8 +219,11 @@ def confirm(case: Case, lines: dict[str, list[int]], compiled: bool, accepted: d
     for change in needed:
         if (file_of(change), change.line) in missed:
             silent.setdefault(f"{change.module}.{change.name}", []).append(change.line)
-    excused = {where: accepted[where] for where in sorted(silent) if where in accepted}
-    silent = {where: found for where, found in silent.items() if where not in excused}
+    excused: dict[str, list[str]] = {}
+    for where in sorted(silent):
+        if reason := next((why for pattern, why in accepted.items() if fnmatch.fnmatchcase(where, pattern)), None):
+            excused.setdefault(reason, []).append(where)
+            del silent[where]
     reasons = [f"differs: {text}" for text in wrong]
     reasons += [
         f"changed and not run by the quick profile: {where}, line {_list(found)}" for where, found in silent.items()
@@ -246,10 +251,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reproduction.book.confirm", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--accept", action="append", default=[], metavar="MODULE.NAME=REASON")
+    parser.add_argument("--accept", action="append", default=[], metavar="PATTERN=REASON")
     options = parser.parse_args(arguments)
     if wrong := [text for text in options.accept if not all(text.partition("="))]:
-        parser.error(f"--accept wants module.name=reason, got {wrong[0]!r}")
+        parser.error(f"--accept wants pattern=reason, got {wrong[0]!r}")
     accepted = {text.partition("=")[0]: text.partition("=")[2] for text in options.accept}
     known = sorted(path.stem for path in run.NOTEBOOKS.glob("*.ipynb"))
     for name in options.names:

@@ -30,7 +30,15 @@ FOLDERS = {
     "benchmarks": "benchmarks",
 }
 # Leaves: the machinery of a build, and what draws, prints or keeps compiled code. None of it changes a recorded value.
-SHOWN = ("reproduction.book", "reproduction.book.*", "reproduction.core.plots", "implicit_models.kernels")
+SHOWN = (
+    "reproduction.book",
+    "reproduction.book.*",
+    "reproduction.core.plots",
+    "implicit_models.kernels",
+    "implicit_models.summaries",
+)
+# Methods that put an object into words.
+WORDS = ("__repr__", "__str__")
 # An annotation is no code, but these two decide what a dataclass takes as a field.
 FIELD_KINDS = ("ClassVar", "InitVar", "KW_ONLY")
 ROUNDS = 8
@@ -78,6 +86,13 @@ class Text:
 def is_docstring(node: ast.stmt) -> bool:
     """Whether a statement is a text that nothing reads."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def is_wordy(node: object) -> bool:
+    """Whether a part of a body says something and computes nothing: a docstring, or the text of an object."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name in WORDS
+    return isinstance(node, ast.stmt) and is_docstring(node)
 
 
 def stored_names(node: ast.AST) -> set[str]:
@@ -441,7 +456,7 @@ def canonical(graph: Graph, module: Module, statements: list[ast.stmt]) -> Text:
                 value = getattr(node, name, None)
                 if isinstance(value, list):
                     if name == "body":
-                        value = [s for s in value if not (isinstance(s, ast.stmt) and is_docstring(s))]
+                        value = [s for s in value if not is_wordy(s)]
                     add(f"{name}[{len(value)}".encode())
                     for item in value:
                         write(item)

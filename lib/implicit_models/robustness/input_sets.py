@@ -1,14 +1,16 @@
 """Sets of inputs: boxes |u - u0| <= sigma, and boxes of which at most k coordinates move.
 
-Both are symmetric around their centre, so that a linear functional has
+Both are symmetric around their centre u0, so that the largest value of a linear functional is
 
-    sup v'(u - u0) = sigma'|v|  (box),        s_k(sigma . |v|), the sum of the k largest entries  (at most k
-    coordinates).
+    sup v'(u - u0) = sigma'|v|            for a box,
+    sup v'(u - u0) = s_k(sigma * |v|)     where at most k coordinates move, s_k the sum of the k largest entries.
 
 A radius may be zero, as that of a bias coordinate is. Clipping to a range of inputs, where it is asked for, shortens a
-box on one side: its centre then differs from the sample, and its ends are kept as they are, since centre -/+ radius
-need not give them back. Source: Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex
-hull).
+box on one side. Its centre then differs from the sample, and its ends are kept, since centre -/+ radius need not give
+them back in floating point.
+
+Source:
+    Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull).
 """
 
 from __future__ import annotations
@@ -27,8 +29,14 @@ from implicit_models.summaries import summary
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """A set for every sample: centre (N, p), radius (p,) or (N, p), card (None, or how many coordinates may move), ends
-    (of clipped boxes)."""
+    """A set of inputs for every sample.
+
+    Attributes:
+        centre: (N, p).
+        radius: (p,) for all samples, or (N, p); not negative.
+        card: how many coordinates may move at once; None for all.
+        ends: lower and upper ends (N, p) of clipped boxes, else None.
+    """
 
     centre: Float[np.ndarray, "N p"]
     radius: Float[np.ndarray, "*N p"]
@@ -61,12 +69,12 @@ class Uncertainty:
         return np.stack([_largest(V * radius, self.card) for radius in self.radius])
 
     def support_each(self, V: Float[np.ndarray, "N k p"]) -> Float[np.ndarray, "N k"]:
-        """The same for rows of every sample's own, V (N, k, p)."""
+        """sup of v'(u - centre), (N, k), for rows V (N, k, p) of which each sample has its own."""
         scaled = np.abs(V) * (self.radius if self.shared else self.radius[:, None, :])
         return scaled.sum(axis=-1) if self.card is None else _largest(scaled, self.card)
 
     def take(self, samples: Any) -> Uncertainty:
-        """The sets of some samples."""
+        """The sets of some samples: an index array, a mask or a slice."""
         ends = None if self.ends is None else tuple(end[samples] for end in self.ends)
         return Uncertainty(self.centre[samples], self.radius if self.shared else self.radius[samples], self.card, ends)
 

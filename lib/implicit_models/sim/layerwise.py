@@ -1,7 +1,7 @@
 """State-driven sparsification of a trained network, layer by layer, at any size: rows by position, streamed.
 
-For every block l and position w the rows of all its channels share their columns, the states that the position may use,
-and solve
+For every block l and position w, the rows of all its channels share their columns M, the states that the position may
+use. Each row solves
 
     min_a 1/2 ||M a - z||^2   within a budget (an l1 ball, a penalty, or a number of coefficients), M and z centred,
 
@@ -113,9 +113,9 @@ def sparsify(
     """A sparse model of a trained network, or one for each value of the budget.
 
     Args:
-        network: in evaluation mode; see `network_layers.read_layers` for what it may be made of. It is copied.
+        network: in evaluation mode; see `network.layers.read_layers` for what it may be made of. It is copied.
         data: (m, *input_shape) samples of the fit, of the network's dtype.
-        budget: `budget_rows.kappa`, `lam` or `keep`, of one value or several.
+        budget: `kappa`, `lam` or `keep`, of one value or several.
         support: columns that a position may use: "receptive", what the network reads there; "before", every block
             before and the input; or a function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that
             read the input alone are kept as they are.
@@ -138,14 +138,15 @@ def sparsify(
         cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
         device: for support "before" within a radius or a penalty, where every row has a working set: "cuda" or
             "cuda:k", a card that compares residuals with all columns; "cpu": the backend's workers do.
-        backend, workers, progress: see `backends.map_chunks`.
+        backend, workers, progress: see `parallel.run.map_chunks`.
         resume: folder of finished strips; a killed run goes on there.
 
     Returns:
         `SparseModel`, its `report` filled; a list where the budget has several values.
 
     Raises:
-        TypeError, ValueError: naming the argument; what `read_layers` raises.
+        TypeError, ValueError: naming the argument that is wrong; what `read_layers` raises, naming the module or
+            function of the network that is not read.
 
     Source:
         Tsai thesis (2024), section 3.3, Table 3.1.

@@ -31,8 +31,14 @@ LEAST_GAIN = 1e-3  # of a pass, below which a sample's refinement ends
 
 
 class Functionals(NamedTuple):
-    """Rows W x + V u + constant; W and V for all samples (1, rows, .) or one set a sample. extra: magnitudes that scale
-    the rounding of a row."""
+    """Functionals W x + V u + constant of states and inputs.
+
+    Attributes:
+        W: (S, rows, n), with S = 1 where all samples share them, else S = N.
+        V: (S, rows, p).
+        constant: (N, rows).
+        extra: (N, rows) magnitudes that scale the rounding of a row.
+    """
 
     W: Float[np.ndarray, "S rows n"]
     V: Float[np.ndarray, "S rows p"]
@@ -155,8 +161,14 @@ def _ascend_rows(model, sample, reduced, rows, C, lam, steps, stop, lower, found
 
 
 class Search(NamedTuple):
-    """How far the bounds go: passes of refinement, Newton steps of the ascent, `stop` once a sample's lower bounds are
-    positive, `both` sides of the functionals."""
+    """How much work goes into the bounds.
+
+    Attributes:
+        passes: refinements of the pre-activation bounds.
+        steps: Newton steps of the dual ascent at most, 0 for none.
+        stop: whether a sample is finished once all its lower bounds are positive.
+        both: whether upper bounds are wanted too.
+    """
 
     passes: int
     steps: int
@@ -165,8 +177,14 @@ class Search(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is kept for the checker: multipliers of the lower and upper bounds (N, rows, n), those of the passes, and
-    zl, zh (passes, N, n) after each; nothing where keep is False."""
+    """What is kept for the checker; the arrays are empty where keep is False.
+
+    Attributes:
+        keep: whether anything is kept.
+        low, high: (N, rows, n) multipliers of the lower and of the upper bounds.
+        record: multipliers of the passes.
+        zl, zh: (passes, N, n) pre-activation bounds after each pass.
+    """
 
     keep: bool
     low: np.ndarray
@@ -185,7 +203,12 @@ def bound_samples(
     upper: Float[np.ndarray, "N rows"],
     evidence: Evidence,
 ) -> None:
-    """Every live sample: sets.zl, sets.zh and lower, upper made tighter in place."""
+    """Tighten the bounds of every live sample in place: sets.zl and sets.zh (N, n), lower and upper (N, rows).
+
+    Passes of refinement come first; a sample leaves them when a pass gains less than LEAST_GAIN or, with search.stop,
+    when its lower bounds are positive. The functionals are bounded with what the passes left. Multipliers of the
+    bounds and of the passes are written to `evidence` where it is kept.
+    """
     known, going, gains = np.zeros(len(lower), bool), sets.live.copy(), np.empty(len(lower))
     for turn in range(search.passes):
         if search.stop:

@@ -1,10 +1,11 @@
 """Columns of a network's states for rows that may use every block before them, prepared once where they are used: in
 memory, or on a graphics card.
 
-The columns of block l are those of the block before it, and that block's own states: the first d_l of the store. Each
-is centred, brought to its unit, and rounded (see `low_precision`) when its block is known. Of variance 1 for scale
-"std"; x_j ref / s_j for the others, with one ref for all columns, that of `position_problem` rounded to a power of two,
-so that the next block's rescales the columns before it without rounding.
+The rows of block l may use the first d_l columns of the store, the states of all blocks before it. The columns of a
+block are centred, divided by their units and rounded to low precision (see `low_precision`) when its states are known.
+With scale "std" a column has variance 1. With the other scales it is x_j ref / s_j, with one factor ref for all
+columns: that of `position_problem` rounded to a power of two, so that a later block with another ref rescales the
+columns before it without rounding.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ from implicit_models.sim.parallel.chunk_store import content_key
 
 
 class Columns(NamedTuple):
-    """X (d, m) centred and in units; at unit length in low precision, with the norms of what rounding took and the
-    lengths. key: of the content, where known."""
+    """Columns of states, exact and in low precision.
+
+    Attributes:
+        X: (d, m) float64, centred and divided by their units.
+        values: (d, m) the columns at unit length in low precision.
+        lost: (d,) norm of what that rounding took of a column at unit length.
+        norm: (d,) lengths of the columns of X.
+        key: digest of the content, where known.
+    """
 
     X: Float[Tensor, "d m"]
     values: Tensor
@@ -34,19 +42,19 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, X: Float[np.ndarray, "d m"], device: str = "cpu") -> Columns:
-        """Columns that are centred and in units already."""
+        """Columns of X (d, m), which is centred and in units already."""
         out = cls.over(torch.from_numpy(X).to(device))
         out.round_()
         return out
 
     @classmethod
     def over(cls, X: Float[Tensor, "d m"]) -> Columns:
-        """Room for the rest of columns X."""
+        """Columns that share X; the other fields are allocated, and filled by `round_`."""
         one = torch.empty(2, len(X), dtype=torch.float64, device=X.device)
         return cls(X, torch.empty(X.shape, dtype=fast_dtype(X.numel(), X.device.type), device=X.device), one[0], one[1])
 
     def round_(self) -> None:
-        """Fills in what X says."""
+        """Write values, lost and norm from X."""
         for part in runs(self.X):
             self.values[part], self.lost[part], self.norm[part] = rounded_columns(self.X[part], self.values.dtype)
 
@@ -62,13 +70,14 @@ class Columns(NamedTuple):
 
 
 class ColumnStore:
-    """Columns of m samples, block after block, as they become known.
+    """Columns of m samples, appended block after block.
 
     Args:
-        width: columns in the end.
+        width: number of columns when all blocks are appended.
+        m: samples a column.
         min_active: as in `sparsify`.
-        device: where they lie.
-        keyed: whether their content has a key, for runs that go on.
+        device: torch device that holds the columns.
+        keyed: whether a digest of the content is kept, which runs that can be resumed need.
     """
 
     def __init__(self, width: int, m: int, *, min_active: float, device: str = "cpu", keyed: bool = False):
@@ -81,8 +90,12 @@ class ColumnStore:
         self.scaled = False
 
     def append(self, states: Float[Tensor, "n C *S"], scale: Float[np.ndarray, " size"] | None) -> None:
-        """States of the next block, of which the first m samples count, and their units s, channel-major; None for
-        their deviations."""
+        """Append the columns of the next block.
+
+        Args:
+            states: (N, C, *S), of which the first m samples are used.
+            scale: units s_j of the states in (C, P) order; None for their deviations.
+        """
         channels, positions = states.shape[1], math.prod(states.shape[2:])
         order = channel_major(np.arange(channels * positions), channels, positions)
         here = slice(self.d, self.d + len(order))
@@ -108,8 +121,12 @@ class ColumnStore:
         self.d = here.stop
 
     def columns(self) -> tuple[Columns, Float[np.ndarray, " d"], float]:
-        """All columns so far, what each was divided by, and q: they are q times those of the reference that makes the
-        median live column of variance 1."""
+        """The columns appended so far.
+
+        Returns:
+            The columns; what each was divided by (d,); and q, by which they are larger than with the reference that
+            makes the variance of the median live column exactly 1.
+        """
         live, scale, deviation = self.live[: self.d], self.scale[: self.d], self.deviation[: self.d]
         if not self.scaled:
             return self._all.part(slice(self.d)), np.where(live, deviation, 1.0), 1.0
@@ -123,5 +140,5 @@ class ColumnStore:
 
     @property
     def used(self) -> tuple[Float[np.ndarray, " d"], Int[np.ndarray, " d"]]:
-        """Means of the columns so far, and the columns of A that they are."""
+        """Means (d,) of the columns appended so far, and the columns (d,) of A that they stand for."""
         return self.mean[: self.d], self.place[: self.d]

@@ -1,8 +1,10 @@
-"""What a value of a traced network reads: the receptive field of its positions, whatever the weights are.
+"""What a value of a traced network reads: the receptive field of its positions.
 
-A `Reach` holds, for every block of states that a value depends on, the positions that each of its own positions reads
-and the channels that each of its channels reads. `MODULES` and `FUNCTIONS` say what a module or a function of tensors
-makes of it; what is in neither is not read.
+An entry counts as read where the operation can use it, also where its weight happens to be zero. A `Reach` holds, for
+every block of states that a value depends on, the positions that each of its own positions reads and the channels that
+each of its channels reads. `MODULES` and `FUNCTIONS` hold the rules by which a module or a function of tensors makes a
+new `Reach` of those of its arguments. An operation on states that has no rule is refused with a TypeError; sizes,
+attributes and constants depend on no state and need none.
 
 Source:
     Tsai thesis (2024), section 2.5 (convolutions, pooling, residual sums).

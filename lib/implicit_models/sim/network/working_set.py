@@ -1,12 +1,12 @@
-"""Columns that many rows may use, and what the working-set method asks of them: the largest correlations, and products
-of few columns.
+"""Columns that many rows may use, and what the working-set method asks of them.
 
-Every column is read once a round, in low precision with a bound on its rounding (`low_precision`); what a certificate
-is made of is double precision: the largest correlation over all columns too, since those that might be larger than it
-are read again.
+In every round each row needs the columns most correlated with its residual, and the products of the few columns in its
+working set. Correlations with all columns are formed in low precision, with a bound on the rounding
+(`low_precision`); the columns that could hold the largest one are then read again in double precision, so that the
+duality gap of a row is computed in double precision throughout.
 
-`HostColumns` is NumPy, for one thread of many; `DeviceColumns` is torch, for a graphics card (or the processor, where
-it gives the same).
+`HostColumns` is NumPy and serves one thread of many; `DeviceColumns` is torch and serves a graphics card. On the
+processor both give the same.
 """
 
 from __future__ import annotations
@@ -25,8 +25,15 @@ from implicit_models.sim.solvers.separate_rows import refit_each, solve_each
 
 
 class Scores(NamedTuple):
-    """Of residuals r = z - a'X_W: the largest |x_j'r| over all columns, a'X_W r, r'r, z'r, and the columns of the
-    largest |x_j'r|, up to rounding."""
+    """Products of the residuals r = z - a'X_W of b rows.
+
+    Attributes:
+        lead: (b,) the largest |x_j'r| over all columns.
+        inner: (b,) a'X_W r.
+        square: (b,) r'r.
+        against: (b,) z'r.
+        best: (b, k) indices of the columns with the largest |x_j'r|, up to the rounding of the low precision.
+    """
 
     lead: Float[np.ndarray, " b"]
     inner: Float[np.ndarray, " b"]
@@ -36,18 +43,21 @@ class Scores(NamedTuple):
 
 
 class HostColumns:
-    """X in memory, float64, and rounded. size: rows of a batch, so that its scores take about 128 MB."""
+    """Columns X (d, m) in memory, in float64 and rounded.
+
+    `size` is the number of rows in a batch, chosen so that its correlations with all columns take about 128 MB.
+    """
 
     def __init__(self, X: Float[np.ndarray, "d m"], rounded: Rounded):
         self.X, self.rounded, self.values = X, rounded, rounded.values
         self.size = max(1, 2**25 // max(1, len(X)))
 
     def proposed(self, z: Float[np.ndarray, "b m"], k: int) -> Int[np.ndarray, "b k"]:
-        """The k columns of the largest correlation with each row, ascending."""
+        """Indices (b, k) of the columns with the largest correlation with each row of z, in ascending order."""
         return host_bounds(self.rounded, self.values, z, k)[0]
 
     def products(self, z: Float[np.ndarray, "b m"], W: Int[np.ndarray, "b k"]) -> tuple[np.ndarray, np.ndarray]:
-        """G (b, k, k) and X_W z (b, k); an index of -1 is no column."""
+        """G = X_W X_W' (b, k, k) and X_W z (b, k) for the columns W of each row; an index of -1 is a zero column."""
         G, c = np.empty((*W.shape, W.shape[1])), np.empty(W.shape)
         for i, w in enumerate(W):
             M = self.X[w]
@@ -69,8 +79,20 @@ class HostColumns:
         rtol: float,
         slack: Float[np.ndarray, " b"],
     ) -> tuple[np.ndarray, ...]:
-        """Of `products`: coefficients (b, k), gap and objective on these columns, excess over the ball, and the refit
-        with what it explains."""
+        """Solve each row on its own columns.
+
+        Args:
+            own: G and c of `products`.
+            zz: (b,) squared norms of the targets.
+            kappas: (b,) radii.
+            beta: l1 penalty.
+            ridge: of the refit.
+            rtol, slack: a row is solved when its gap is at most rtol of the objective, or slack.
+
+        Returns:
+            Coefficients (b, k); gap, objective and excess over the ball (b,), all on these columns alone; coefficients
+            (b, k) of the refit; what the refit explains of zz (b,).
+        """
         G, c = own
         a, again = np.zeros(c.shape), np.zeros(c.shape)
         gap, value, violation, explained = np.full(len(c), np.nan), np.zeros(len(c)), np.zeros(len(c)), np.zeros(len(c))
@@ -92,7 +114,7 @@ class HostColumns:
 
 
 class DeviceColumns:
-    """Columns on a torch device."""
+    """Columns X (d, m) on a torch device; methods as those of `HostColumns`, for all rows of a batch at once."""
 
     def __init__(self, columns: Columns):
         self.X, self.values, self.lost, self.norm = columns[:4]
@@ -103,7 +125,8 @@ class DeviceColumns:
         return torch.from_numpy(x).to(self.X.device)
 
     def _screened(self, r: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Columns of the k largest bounds of every row, their bounds, and the largest of all others, over ||r||."""
+        """Bounds of |x_j'r| / ||r|| from low precision: the columns (b, k) of the k largest, their bounds (b, k), and
+        the largest bound (b,) of all other columns."""
         S, factor, size, base = correlations(self.values, r, self.term)
         d = S.shape[1]
         S = S.double().abs_().mul_(factor).add_(base[:, None]).addr_(size, self.lost).mul_(self.norm)

@@ -59,7 +59,8 @@ from .sweeps import (
 
 @kernel
 def _panels(M, transpose, reverse_rows, reverse_columns, first, columns, panel):
-    """Pack the columns first .. of M (rows of M' if transpose) by panels of ROWS rows; what M lacks is zero."""
+    """Pack the columns of M from `first` on (the rows of M' if transpose) into panels of ROWS rows, filled up with
+    zeros."""
     rows = M.shape[1] if transpose else M.shape[0]
     used = M.shape[0] if transpose else M.shape[1] - first
     padded = (rows + ROWS - 1) // ROWS * ROWS
@@ -74,7 +75,7 @@ def _panels(M, transpose, reverse_rows, reverse_columns, first, columns, panel):
 
 @kernel(forceinline=True)
 def _multiply(panel, rows, columns, x, bias, out, width, samples):
-    """out = bias + panel @ x; rows a multiple of ROWS; out may be bias."""
+    """out = bias + panel @ x, for a number of rows that is a multiple of ROWS; out may be bias itself."""
     for row in range(0, rows, ROWS):
         target, start = advance(out, row * samples), row * columns
         if width == 4:
@@ -99,7 +100,7 @@ def _copy(source, source_stride, target, target_stride, rows, reverse, samples):
 
 @kernel(forceinline=True)
 def _put(source, source_stride, target, target_stride, rows, reverse, samples):
-    """The same with the rows of the target reversed."""
+    """As `_copy`, with the rows of the target in reverse order."""
     step = lanes(source)
     for row in range(rows):
         i = rows - 1 - row if reverse else row
@@ -139,7 +140,8 @@ def _settle(
     status,
     at,
 ):
-    """Sweep until every lane is judged; count, worst residual and worst status of the samples at `at` are joined."""
+    """Sweep until every lane has converged or failed; the iterations are added to the counts of the samples at `at`,
+    and the worst residual and status are kept."""
     n_lanes = lanes(x)
     clear(table, N_LANE_ROWS * samples)
     for lane in range(0, samples, n_lanes):
@@ -193,7 +195,8 @@ def _settle(
 
 
 def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """What one thread needs. The caller holds it: kernels keep pointers, which do not keep an array alive."""
+    """Scratch arrays of one thread. The caller must hold them while a kernel runs: kernels keep pointers, which do not
+    keep an array alive."""
     n_lanes = VECTOR_BYTES // dtype.itemsize
     samples = width * n_lanes
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
@@ -226,16 +229,19 @@ def sequence_forward(
     n_iter,
     status,
 ):
-    """States and hidden states of the samples in the columns first .. last - 1 of every step, a whole number of blocks.
+    """Compute the states and hidden states of the samples first to last - 1, a whole number of blocks, at every step.
 
     Args:
-        A (n, n), B (n, k), C (h, n), D (h, k), b (n,), d (h,); k = inputs + h.
+        A, B, C, D: (n, n), (n, k), (h, n) and (h, k), where k is the number of inputs plus h.
+        b, d: (n,) and (h,).
         code, slope: of the activation, see `gauss_seidel`.
-        U: (k, (T + 1) N'), its first rows the inputs, its last h rows the hidden states: those of step 0 are given, the
-            others written.
-        X: (n, T N'), written.
-        work, integers: see `workspace`. width: registers a block.
-        residual (N',), n_iter, status: zeros, joined over the steps.
+        U: (k, (T + 1) N'); its first rows hold the inputs, its last h rows the hidden states, of which those of step 0
+            are given and the others are written.
+        X: (n, T N') states, written.
+        work, integers: see `workspace`.
+        width: registers a block.
+        residual, n_iter, status: (N',) zeros on entry; on return the worst residual, the number of iterations and the
+            worst status over all steps.
     """
     n, k, h = A.shape[0], B.shape[1], C.shape[0]
     n_lanes = VECTOR_BYTES // A.itemsize
@@ -346,12 +352,13 @@ def sequence_backward(
     n_iter,
     status,
 ):
-    """Adjoint states of the samples in the columns first .. last - 1 of every step, a whole number of blocks.
+    """Compute the adjoint states of the samples first to last - 1, a whole number of blocks, from step T to step 1.
 
     Args:
         A, B, C, D, code, slope, X, width: as in `sequence_forward`.
-        G: (h, T N'), the gradient of every hidden state by itself; that in total when it returns.
-        V: (n, T N'), written. first_carry: (h, N'), the gradient of h_0, written.
+        G: (h, T N'); on entry the loss's direct gradient in every hidden state, on return the total gradient.
+        V: (n, T N') adjoint states, written.
+        first_carry: (h, N') the gradient of h_0, written.
         reverse: sweep A' from the last state to the first.
     """
     n, k, h = A.shape[0], B.shape[1], C.shape[0]

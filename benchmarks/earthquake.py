@@ -177,10 +177,10 @@ def real_events(table) -> dict[str, dict]:
     """Distance to the catalogues' locations of the events in obspy's test data, and whether the ellipse covers it."""
     import obspy
 
-    from implicit_models.seismology.uncertainty import ellipse_scale
     from implicit_models.seismology.geodesy import distance_azimuths, geocentric_latitude
     from implicit_models.seismology.locate import PRIOR_DOF, locate
     from implicit_models.seismology.picks.files import read_picks
+    from implicit_models.seismology.uncertainty import ellipse_scale
 
     out = {}
     for name, (file, lat, lon, depth) in REAL.items():

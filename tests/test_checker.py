@@ -246,8 +246,8 @@ def test_samples_without_a_claim_do_not_count():
 
 def test_no_solver_is_imported():
     code = (
-        "import sys; import implicit_models.robustness.checking.checker; print(sorted({m.split('.')[0] for m in sys.modules} &"
-        " {'torch', 'scipy', 'numba', 'highspy'}))"
+        "import sys; import implicit_models.robustness.checking.checker;"
+        " print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'scipy', 'numba', 'highspy'}))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

@@ -357,7 +357,11 @@ class ImplicitModel(nn.Module):
     def forward(self, U: Float[Tensor, "*batch p"]) -> Float[Tensor, "*batch q"]:
         """y = C x + D u + d at the equilibrium of every u of U; gradients in train and eval mode alike.
 
-        Args: U (*, in_features), the last dimension an input. Returns: (*, out_features).
+        Args:
+            U: (*, in_features), the last dimension an input.
+
+        Returns:
+            (*, out_features).
         Under `torch.autocast` U is cast to the dtype of A and the whole layer runs in it: an equilibrium is solved to
         tol.
         """
@@ -376,7 +380,9 @@ class ImplicitModel(nn.Module):
     def equilibrium(self, U: Float[Tensor, "N p"], x0: Float[Tensor, "N n"] | None = None) -> EquilibriumResult:
         """State of every row of U with its residual, iterations and convergence; x carries the gradient.
 
-        Args: U (N, p); x0 (N, n) start of the iteration, zero if None.
+        Args:
+            U: (N, p) inputs.
+            x0: (N, n) start of the iteration, zero if None.
 
         Raises:
             RuntimeError: within torch.func, whose tensors have no values to judge.
@@ -420,7 +426,7 @@ class ImplicitModel(nn.Module):
             (original,) = self._decide_A()
             with torch.no_grad():
                 W = project_rows(self._allowed(original * self.A_mask), self.kappa)
-                original.copy_(torch.where(self.A_mask != 0, W, original))
+                original.copy_(torch.where(self.A_mask != 0, W, original))  # type: ignore[arg-type]
             with torch.enable_grad():
                 self.A = original * self.A_mask
         return self
@@ -430,7 +436,7 @@ class ImplicitModel(nn.Module):
 
     @torch.no_grad()
     def _project_parametrized(self) -> None:
-        originals = list(self.parametrizations.A.parameters())
+        originals = list(self.parametrizations.A.parameters())  # type: ignore[union-attr]
         before = [t.clone() for t in originals]
         W = self._allowed(self.A)
         # what is made of the right inverse differs by rounding
@@ -439,7 +445,7 @@ class ImplicitModel(nn.Module):
             return
         problem = ""
         try:
-            self.A = inside
+            self.A = inside  # type: ignore[assignment]
         except (NotImplementedError, RuntimeError, ValueError) as error:
             problem = f"cannot be set ({error})"
         if not problem and not bool((self._allowed(self.A).abs().sum(1, dtype=torch.float64) <= self.kappa).all()):
@@ -447,13 +453,13 @@ class ImplicitModel(nn.Module):
         if problem:
             for t, value in zip(originals, before, strict=True):
                 t.copy_(value)
-            kinds = ", ".join(type(m).__name__ for m in self.parametrizations.A)
+            kinds = ", ".join(type(m).__name__ for m in self.parametrizations.A)  # type: ignore[union-attr]
             raise TypeError(
                 f"the parametrization {kinds} of A {problem}, so that its rows would leave the ball of radius"
                 f" {self.kappa:g}: project within the parametrization, or remove it"
             )
 
-    def _decide_A(self) -> list[Tensor]:
+    def _decide_A(self) -> list[Any]:
         """The parameters that A is made of.
 
         Raises:
@@ -462,7 +468,7 @@ class ImplicitModel(nn.Module):
         if "A" in self._parameters:
             return [self._parameters["A"]]
         if parametrize.is_parametrized(self, "A"):
-            return list(self.parametrizations.A.parameters())
+            return list(self.parametrizations.A.parameters())  # type: ignore[union-attr]
         if "A_orig" in self._parameters and "A_mask" in self._buffers:  # torch.nn.utils.prune
             return [self._parameters["A_orig"]]
         made_of = ", ".join(name for name in self._parameters if name.startswith("A_")) or "no parameter"

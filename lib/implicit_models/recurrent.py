@@ -78,7 +78,9 @@ class ImplicitRNN(ImplicitModel):
         that is not finite makes the gradients of B, C and D of its whole batch not finite; in the compiled call it does
         not.
 
-        Args: S (N, T, p) sequences; h0 (N, hidden), zero if None. S (T, p) and h0 (hidden,) are one sequence.
+        Args:
+            S: (N, T, p) sequences, or (T, p) for one.
+            h0: (N, hidden) or, for one sequence, (hidden,); zero if None.
 
         Returns:
             Y (N, T, hidden), h (N, hidden), or (T, hidden) and (hidden,). `last_solve` joins the steps: iterations

@@ -112,8 +112,8 @@ class _Call:
             method = "damped_picard"  # slopes from the pre-activation are right for all
         elif len(methods) > 1 and not methods <= {"gauss_seidel", "newton", "triangular"}:
             method = "picard"
-        joined = [torch.cat([f[k] for f in found]) for k in range(4)]
-        self.solution = Solution(*joined, method, any(f.failed for f in found))
+        joined = [torch.cat([f[k] for f in found]) for k in range(4)]  # type: ignore[misc]
+        self.solution = Solution(*joined, method, any(f.failed for f in found))  # type: ignore[call-arg, arg-type]
 
 
 class _Equilibrium(torch.autograd.Function):

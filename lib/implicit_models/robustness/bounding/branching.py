@@ -49,7 +49,9 @@ def branch(model: Model, sets: Sets, row: Functionals, steps: int, lower: float,
         np.empty(0, np.int64), np.empty(0, np.int8), np.empty(0, np.int8), np.empty((0, n)), np.zeros(2, int)
     )
     both = sets._replace(
-        **{name: np.repeat(getattr(sets, name), 2, axis=0) for name in ("centre", "xl", "xh", "weight", "live")}
+        **{  # type: ignore[arg-type]
+            name: np.repeat(getattr(sets, name), 2, axis=0) for name in ("centre", "xl", "xh", "weight", "live")
+        }
     )
     rows = Functionals(row.W, row.V, np.repeat(row.constant, 2, axis=0), np.repeat(row.extra, 2, axis=0))
     gains = np.empty(2)

@@ -106,7 +106,7 @@ def dual_bounds(
         at = slice(begin, begin + chunk)
         V = functionals.inputs_of(begin, min(N, begin + chunk))
         V = np.ascontiguousarray(V if own else V[None])
-        sets = Sets(
+        sets = Sets(  # type: ignore[call-arg]
             np.ascontiguousarray(inputs.centre[at]),
             radius if len(radius) == 1 else radius[at],
             -1 if inputs.card is None else inputs.card,
@@ -116,7 +116,9 @@ def dual_bounds(
         rows = dual_samples.Functionals(W[at] if own else W, V, constant[at], extra[at])
         low, high = (v[at] if kept else v for v in (lam_low, lam_high))
         record = Record(units, sides_of, turn, lams, first[at])
-        evidence = dual_samples.Evidence(kept, low, high, record, *(v[:, at] for v in (stage_zl, stage_zh)))
+        evidence = dual_samples.Evidence(  # type: Any
+            kept, low, high, record, *(v[:, at] for v in (stage_zl, stage_zh))
+        )
         dual_samples.bound_samples(model, sets, rows, search, lower[at], upper[at], evidence)
         if splits:
             split[at] = lower[at]
@@ -128,7 +130,9 @@ def dual_bounds(
             low, high = low - pad, high + pad
         xl[ok], xh[ok] = np.maximum(xl[ok], low), np.minimum(xh[ok], high)
     fields = {"xl": xl, "xh": xh, "zl": zl, "zh": zh, "lb": lower, "ub": upper}
-    evidence: dict[str, Any] = {name: getattr(start.cert, name) for name in ("il", "ih", "zl0", "zh0")}
+    evidence: dict[str, Any] = {  # type: ignore[no-redef]
+        name: getattr(start.cert, name) for name in ("il", "ih", "zl0", "zh0")
+    }
     evidence["stages"] = None if passes else ()
     if kept:
         evidence["stages"] = _stages(count * passes, units, sides_of, turn, lams, stage_zl, stage_zh, passes)

@@ -60,7 +60,9 @@ def _checked(s: np.ndarray, what: str) -> np.ndarray:
 def theorem_scale(A: Any, kappa: float) -> Float[np.ndarray, " n"]:
     """s = (I - |A|/kappa)^-1 1: in these units ||A'||_inf <= kappa (1 - 1/max s).
 
-    Args: A (n, n) of the network, dense or sparse. kappa: above the Perron-Frobenius eigenvalue of |A|.
+    Args:
+        A: (n, n) of the network, dense or sparse.
+        kappa: above the Perron-Frobenius eigenvalue of |A|.
 
     Raises:
         ValueError: if it is not.

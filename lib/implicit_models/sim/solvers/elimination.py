@@ -76,7 +76,10 @@ def entry_kappa(
 ) -> Float[np.ndarray, " d"]:
     """Smallest kappa of the ladder at which any row uses a column; inf for one that no row uses, 0 outside the ball.
 
-    Args: G (d, d), C (r, d), zz (r,); kappas (k,) ascending; ball_mask, ridge: as `solve_rows`.
+    Args:
+        G, C, zz: (d, d), (r, d) and (r,).
+        kappas: (k,) ascending.
+        ball_mask, ridge: as `solve_rows`.
 
     Returns:
         (d,).

@@ -169,7 +169,7 @@ def certify_perspective(
             continue
         mu = _best_mu(r[ball], kappa[i], alpha, eta) if np.isfinite(kappa[i]) and ball.any() else 0.0
         r[ball] = np.maximum(r[ball] - mu, 0.0)
-        gap[i] = square - fit + penalty + perspective_conjugate(r, **weights).sum() + (kappa[i] * mu if mu > 0 else 0.0)
+        gap[i] = square - fit + penalty + perspective_conjugate(r, **weights).sum() + (kappa[i] * mu if mu > 0 else 0.0)  # type: ignore[union-attr]
     return gap, objective
 
 

@@ -307,4 +307,4 @@ def test_vectors_of_events_must_agree():
         make_samples(["a"], [0.0], [0.0], "5", seed=0)
     with pytest.raises(TypeError, match=r"lat must be numbers, got \['a'\]"):
         make_samples(["a"], [0.0], [0.0], seed=0)
-    assert len(make_samples([], [], [], seed=0, table=build_p_table())) == 0
+    assert len(make_samples(*np.empty((3, 0)), seed=0, table=build_p_table())) == 0

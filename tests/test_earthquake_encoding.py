@@ -9,19 +9,16 @@ from implicit_models.seismology.encoding import Encoding
 
 
 def test_features_by_hand():
-    encoding = Encoding(2, 800.0)
-    U = encoding.encode([[45.0, -90.0]], [[180.0, -90.0]], [[0.0, -2.0]], [[0.0, -200.0]], [[90.0, 210.0]])
+    stations = np.array([[[45.0, -90.0]], [[180.0, -90.0]], [[0.0, -2.0]], [[0.0, -200.0]], [[90.0, 210.0]]])
     # The anchor, then the second station: lon, lat, z, p, sin, cos.
     wanted = [0, 0.5, 0, 0, 1, 0, 1, -1, -0.2, -0.25, -0.5, -np.sqrt(0.75)]
-    np.testing.assert_allclose(U, [wanted], atol=1e-15)
-    five = Encoding(2, 800.0, "five").encode(
-        [[45.0, -90.0]], [[180.0, -90.0]], [[0.0, -2.0]], [[0.0, -200.0]], [[90.0, 210.0]]
-    )
+    np.testing.assert_allclose(Encoding(2, 800.0).encode(*stations), [wanted], atol=1e-15)
+    five = Encoding(2, 800.0, "five").encode(*stations)
     np.testing.assert_allclose(five, [[0, 0.5, 0, 0, -0.5, 1, -1, -0.2, -0.25, 210 / 180 - 1]], atol=1e-15)
 
 
 def test_labels_by_hand():
-    Y = Encoding(5, 800.0).labels([30.0, -90.0], [90.0, -90.0], [0.0, 694.0], [400.0, 200.0])
+    Y = Encoding(5, 800.0).labels(*np.array([[30.0, -90.0], [90.0, -90.0], [0.0, 694.0], [400.0, 200.0]]))
     np.testing.assert_allclose(Y, [[-1, 1 / 3, -1, 0], [1, -1, 1, -0.5]], atol=1e-15)
 
 

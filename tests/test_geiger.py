@@ -452,12 +452,12 @@ def test_three_stations_fix_the_depth(table):
 
 
 def test_two_stations_are_too_few(table):
-    found = locate_events([[1.0, 2.0, 3.0]], [[1.0, 5.0, 3.0]], [[10.0, 20.0, np.nan]], table=table)
+    found = locate_events(*np.array([[[1.0, 2, 3]], [[1.0, 5, 3]], [[10.0, 20, np.nan]]]), table=table)
     assert found.flags_of(0) == ("too_few",) and np.isnan(found.lat[0]) and np.isnan(found.covariance[0]).all()
 
 
 def test_three_stations_at_two_places_locate_nothing(table):
-    found = locate_events([[1.0, 1.0, 3.0]], [[5.0, 5.0, 9.0]], [[30.0, 30.0, 40.0]], table=table)
+    found = locate_events(*np.array([[[1.0, 1, 3]], [[5.0, 5, 9]], [[30.0, 30, 40]]]), table=table)
     assert found.flags["unresolved"][0] and found.ellipse(0).semi_major_km > 2000
 
 

@@ -617,14 +617,14 @@ def check_resnet(values, curves):
     # smallest radii
     assert values["sparsity_falls"] is True
     assert (
-        numbers(values["std_l1_rows_k0p01"])[0] == pytest.approx(98.4, abs=0.3)
-        and numbers(values["std_l1_kernels_k0p1"])[0] < numbers(values["std_l1_rows_k0p1"])[0]
+        numbers(values["std_l1_rows_k0p05"])[0] == pytest.approx(98.2, abs=0.3)
+        and numbers(values["std_l1_kernels_k0p05"])[0] < numbers(values["std_l1_rows_k0p05"])[0]
     )
     assert numbers(values["largest_gap"])[0] <= 1e-8 and values["uncertified"] == values["penalised_failed"] == 0
-    # a weight of .3 keeps .3 of the weights of each convolution; least squares on them repairs what pruning breaks
-    assert numbers(values["magnitude_kernels_0p3"])[0] == pytest.approx(70, abs=0.5)
-    assert numbers(values["magnitude_refit_accuracy_0p3"])[0] > numbers(values["magnitude_accuracy_0p3"])[0]
-    assert numbers(values["magnitude_refit_accuracy_0p3"])[0] > numbers(values["random_refit_accuracy_0p3"])[0]
+    # a share of .2 keeps .2 of the weights of each convolution; least squares on them repairs what pruning breaks
+    assert numbers(values["magnitude_kernels_0p2"])[0] == pytest.approx(80, abs=0.5)
+    assert numbers(values["magnitude_refit_accuracy_0p2"])[0] > numbers(values["magnitude_accuracy_0p2"])[0]
+    assert numbers(values["magnitude_refit_accuracy_0p2"])[0] > numbers(values["random_refit_accuracy_0p2"])[0]
     # with knee 1 the perspective is l1, with a small one it is not
     assert numbers(values["perspective_against_l1"])[0] <= 1 and set(curves) >= {
         "penalty/l1",

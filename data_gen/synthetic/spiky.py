@@ -123,7 +123,7 @@ def spiky(
     return Dataset(*windows(parts["train"]), {0: windows(parts["test"])}, meta)
 
 
-def spike(x: Float[np.ndarray, " ..."]) -> Float[np.ndarray, " ..."]:
+def spike(x: Float[np.ndarray, " ..."] | float) -> Float[np.ndarray, " ..."] | float:
     """5 (sin 2x + sin 23x + sin 78x + sin 100x), at most 20 in size."""
     return AMPLITUDE * sum(np.sin(frequency * np.asarray(x, dtype=np.float64)) for frequency in FREQUENCIES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -33,7 +34,9 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "T d"]:
     return encoding
 
 
-def with_previous_labels(u: Float[Tensor, "N T"], labels: Int[Tensor, "N T"]) -> Float[Tensor, "N T 2"]:
+def with_previous_labels(
+    u: Float[Tensor | np.ndarray, "N T"], labels: Int[Tensor | np.ndarray, "N T"]
+) -> Float[Tensor, "N T 2"]:
     """Each step's input beside the label of the step before, `START` at the first: the papers' right-shifted targets.
 
     Args:

@@ -51,7 +51,7 @@ class ResNet20(nn.Module):
             setattr(self, f"layer{stage}", nn.Sequential(first, *(Block(out, out, 1) for _ in range(2))))
         self.linear = nn.Linear(64, 10)
 
-    def forward(self, images: Float[Tensor, "N 3 32 32"]) -> Float[Tensor, "N 10"]:
+    def forward(self, images: Float[Tensor, "N 3 h w"]) -> Float[Tensor, "N q"]:
         x = self.relu(self.bn1(self.conv1((images - self.mean) / self.deviation)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.linear(x.mean((2, 3)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -9,7 +11,7 @@ CHUNK_BYTES = 64 * 2**20  # of float64 samples held at a time
 
 
 def gram(
-    M: Float[np.ndarray, "m d"], Z: Float[np.ndarray, "m r"], *, chunk: int | None = None
+    M: Float[Any, "m d"], Z: Float[Any, "m r"], *, chunk: int | None = None
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "r d"], Float[np.ndarray, " r"]]:
     """G = M'M, C = Z'M and zz_i = ||z_i||^2, in float64.
 

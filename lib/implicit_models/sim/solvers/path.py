@@ -5,6 +5,7 @@ The l1 norm of a row grows monotonically along its path, so that the path to the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +47,7 @@ def path_rows(
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
     *,
-    kappas: Float[np.ndarray, " K"],
+    kappas: Float[np.ndarray, " K"] | Sequence[float],
     ball_mask: Bool[np.ndarray, " d"] | None = None,
     beta: float | Float[np.ndarray, " r"] = 0.0,
     ridge: float = 0.0,

@@ -146,4 +146,4 @@ def test_options_that_are_no_integers_are_named(bars, name, value):
 def test_the_package_names_the_function():
     import data_gen
 
-    assert data_gen.market.volatility is volatility and "volatility" in data_gen.__all__
+    assert data_gen.volatility is volatility and "volatility" in data_gen.__all__

@@ -10,6 +10,7 @@ from typing import Any
 
 import beartype
 import jaxtyping
+import torch
 from jaxtyping import _import_hook
 from torch.fx import Proxy
 
@@ -29,7 +30,8 @@ def checked(function):
     check = _beartype(function)
 
     def unless_traced(*args, **kwargs):
-        if not any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
+        traced = any(isinstance(value, Proxy) for value in (*args, *kwargs.values()))
+        if not traced and not torch.compiler.is_compiling():
             check(*args, **kwargs)
 
     return unless_traced

@@ -51,10 +51,12 @@ def project(tmp_path):
     shutil.copytree(ROOT / "lib" / "reproduction", tmp_path / "lib" / "reproduction", ignore=ignore)
     kernels = tmp_path / "lib" / "implicit_models" / "equilibrium"
     kernels.mkdir(parents=True)
-    for path in (kernels.parent / "__init__.py", kernels / "__init__.py", kernels / "compile_kernels.py"):
+    for path in (kernels.parent / "__init__.py", kernels / "__init__.py"):
         path.write_text("")
+    shutil.copy(ROOT / "lib" / "implicit_models" / "summaries.py", kernels.parent)
     (tmp_path / "data_gen").mkdir()
     (tmp_path / "data_gen" / "__init__.py").write_text("")
+    shutil.copytree(ROOT / "data_gen" / "core", tmp_path / "data_gen" / "core", ignore=ignore)
     (tmp_path / "data_gen" / "constant.py").write_text("VALUE = 1\n")
     (tmp_path / "notebooks").mkdir()
     for name, cells in CELLS.items():

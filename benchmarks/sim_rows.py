@@ -48,7 +48,7 @@ RTOL, ATOL = 1e-6, 1e-9
 
 _MEMORY_PROBE = """
 import resource, sys, tempfile, numpy as np
-from implicit_models.sim.gram import gram
+from implicit_models.sim.solvers.gram import gram
 m, d, r = 60_000, 896, 112
 with tempfile.TemporaryDirectory() as folder:
     files = [np.lib.format.open_memmap(f"{folder}/{n}.npy", "w+", np.float32, (m, k)) for n, k in (("M", d), ("Z", r))]

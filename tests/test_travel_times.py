@@ -150,7 +150,7 @@ def test_slopes_are_those_of_the_surface(table, depth, dist):
 @settings(max_examples=200, deadline=None)
 @given(st.floats(0, 694), st.floats(0, 179))
 def test_time_is_continuous_and_rises_with_distance(table, depth, dist):
-    T0, T1 = table.lookup(depth, [dist, dist + 1e-7])[0]
+    T0, T1 = table.lookup(depth, dist + np.array([0.0, 1e-7]))[0]
     assert -1e-4 < T1 - T0 < 1e-4
     assert table.lookup(depth, dist + 0.05)[0] > T0
     if depth > 1e-7:
@@ -190,8 +190,8 @@ def test_shadow(table, taupy):
     assert np.isnan(refusing.times[:, 100:]).all() and np.isfinite(refusing.times[:, :99]).all()
     message = r"distance 99.5 degrees at \(1,\) lies in the core's shadow: from 200 km depth P ends at 99.04 degrees"
     with pytest.raises(ValueError, match=message):
-        refusing.lookup(200.0, [98.0, 99.5])
-    T, Tz, Tx = refusing.lookup(200.0, [98.0, 99.5], on_shadow="nan")
+        refusing.lookup(200.0, np.array([98.0, 99.5]))
+    T, Tz, Tx = refusing.lookup(200.0, np.array([98.0, 99.5]), on_shadow="nan")
     assert np.isnan([T[1], Tz[1], Tx[1]]).all() and T[0] == pytest.approx(taupy(200.0, 98.0).time, abs=0.02)
 
 

@@ -136,8 +136,8 @@ class Masked(nn.Module):
 def retrain(
     pruned: nn.Module,
     masks: Masks,
-    u: Shaped[np.ndarray, "N ..."],
-    y: Shaped[np.ndarray, "N ..."],
+    u: Shaped[np.ndarray | Tensor, "N ..."],
+    y: Shaped[np.ndarray | Tensor, "N ..."],
     *,
     recipe: Recipe,
     seed: int,

@@ -34,7 +34,7 @@ def predict(model: nn.Module, u: Shaped[Tensor | np.ndarray, "N ..."], *, batch_
 
 def evaluate(
     model: nn.Module,
-    test: Mapping[Hashable, tuple[Shaped[np.ndarray, "N ..."], Shaped[np.ndarray, "N ..."]]],
+    test: Mapping[Hashable, tuple[Shaped[np.ndarray | Tensor, "N ..."], Shaped[np.ndarray | Tensor, "N ..."]]],
     *,
     batch_size: int = 1000,
 ) -> dict[Hashable, float]:
@@ -64,7 +64,7 @@ def evaluate(
 
 def accuracy(
     model: nn.Module,
-    test: Mapping[Hashable, tuple[Shaped[np.ndarray, "N ..."], Shaped[np.ndarray, " N"]]],
+    test: Mapping[Hashable, tuple[Shaped[np.ndarray | Tensor, "N ..."], Shaped[np.ndarray | Tensor, " N"]]],
     *,
     batch_size: int = 1000,
 ) -> dict[Hashable, float]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import shape_checks
 
-if os.environ.get("CHECK_SHAPES", "0") != "0":
+if os.environ.get("CHECK_SHAPES", "1") != "0":
     shape_checks.install()
 
 

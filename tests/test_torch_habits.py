@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations, parametrize, prune, skip_init
 
 from implicit_models import ImplicitModel, ImplicitRNN, NotConverged
 from implicit_models.equilibrium import equilibrium
+from implicit_models.matrices import check_network
 
 DOUBLE = torch.float64
 ACTIVATIONS = ["relu", "tanh", [("relu", 2), ("softmax", 3)], [("tanh", 1), ("max_pool", 4)]]
@@ -443,6 +444,17 @@ def test_a_weight_that_is_not_finite_is_named(name, backward, kind, value):
     U = _draw(4, 3) if kind != "rnn" else _draw(2, 4, 3)
     with pytest.raises(ValueError, match=f"^{name} has values that are not finite: 1 of"):
         model(U)
+
+
+def test_a_network_is_checked_before_its_weights_are_read():
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.BatchNorm1d(4))
+    check_network(network)
+    check_network(network.half())
+    with pytest.raises(TypeError, match=r"^0.weight is torch.bfloat16, which NumPy does not have.*network.float\(\)"):
+        check_network(network.bfloat16())
+    network.float()[2].running_var[1:3] = float("inf")
+    with pytest.raises(ValueError, match="^2.running_var has values that are not finite: 2 of 4"):
+        check_network(network)
 
 
 def test_an_input_that_is_not_finite_is_no_fault_of_the_weights():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def product(x: Tensor, M: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -39,6 +39,22 @@ def check_finite(A: Tensor, name: str = "A") -> None:
         raise ValueError(
             f"{name} has values that are not finite: {int((~torch.isfinite(values)).sum())} of {values.numel()}"
         )
+
+
+def check_network(network: nn.Module) -> None:
+    """Check that the weights of a torch module can be read as NumPy arrays of finite numbers.
+
+    Raises:
+        ValueError: naming the first parameter or buffer that is not finite, and how many of its values are not.
+        TypeError: naming the first in bfloat16, which NumPy does not have.
+    """
+    for name, t in (*network.named_parameters(), *network.named_buffers()):
+        if t.dtype == torch.bfloat16:
+            raise TypeError(
+                f"{name} is {t.dtype}, which NumPy does not have: convert the network first, network.float()"
+            )
+        if t.is_floating_point() and t.layout in (torch.strided, torch.sparse_csr):
+            check_finite(t.detach(), name)
 
 
 def diagonal(M: Tensor) -> Tensor:

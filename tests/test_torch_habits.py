@@ -452,6 +452,7 @@ def test_a_network_is_checked_before_its_weights_are_read():
     check_network(network.half())
     with pytest.raises(TypeError, match=r"^0.weight is torch.bfloat16, which NumPy does not have.*network.float\(\)"):
         check_network(network.bfloat16())
+    check_network(network, bfloat16=True)
     network.float()[2].running_var[1:3] = float("inf")
     with pytest.raises(ValueError, match="^2.running_var has values that are not finite: 2 of 4"):
         check_network(network)

@@ -41,15 +41,15 @@ def check_finite(A: Tensor, name: str = "A") -> None:
         )
 
 
-def check_network(network: nn.Module) -> None:
-    """Check that the weights of a torch module can be read as NumPy arrays of finite numbers.
+def check_network(network: nn.Module, *, bfloat16: bool = False) -> None:
+    """Check that the weights of a torch module are finite, and of a dtype that NumPy has unless bfloat16 is welcome.
 
     Raises:
         ValueError: naming the first parameter or buffer that is not finite, and how many of its values are not.
         TypeError: naming the first in bfloat16, which NumPy does not have.
     """
     for name, t in (*network.named_parameters(), *network.named_buffers()):
-        if t.dtype == torch.bfloat16:
+        if t.dtype == torch.bfloat16 and not bfloat16:
             raise TypeError(
                 f"{name} is {t.dtype}, which NumPy does not have: convert the network first, network.float()"
             )

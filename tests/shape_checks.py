@@ -38,7 +38,7 @@ def checked(function):
 class _Transformer(_import_hook.JaxtypingTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         waits = any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(node))  # runs after the call
-        compiled = any("kernel" in ast.unparse(each) or "njit" in ast.unparse(each) for each in node.decorator_list)
+        compiled = any(re.match("kernel|inner|njit", ast.unparse(each)) for each in node.decorator_list)
         signature = ast.unparse(node.args) + ast.unparse(node.returns or ast.Constant(None))
         if _ARRAYS.search(signature) and not compiled and not waits:
             return super().visit_FunctionDef(node)

@@ -47,7 +47,7 @@ def test_wrap_at_greenwich_and_at_the_antimeridian():
     np.testing.assert_allclose(X, [[-2, -2], [179 / 90, 179 / 90], [0, 0], [-0.5 / 90, 0.5 / 90]], atol=1e-12)
     X = relative.encode(zero, lon, 0.0, zero, zero)[:, [0, 6]]
     np.testing.assert_allclose(X, [[0, 0], [0, 0], [0, 0], [0, 1 / 180]], atol=1e-12)
-    Y = relative.labels([0.0, 0.0], [-179.5, 1.0], [0.0, 0.0], [0.0, 0.0], anchor_lon=[179.5, -179.0])
+    Y = relative.labels(*np.array([[0.0, 0], [-179.5, 1], [0, 0], [0, 0]]), anchor_lon=np.array([179.5, -179.0]))
     np.testing.assert_allclose(Y[:, 0], [1 / 180, -1], atol=1e-12)  # 180 degrees apart: -1
 
 

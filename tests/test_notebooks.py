@@ -779,7 +779,7 @@ def test_comments_and_prose_leave_a_committed_run_fresh(tmp_path, monkeypatch):
     notebook["cells"][0]["source"] = ["# Another title"]
     (tmp_path / "n.ipynb").write_text(json.dumps(notebook))
     assert execute.code_key_of("n", {}) == before
-    code["source"].append("\nextra = 1")
+    code["source"].append('\nresults.record("extra", 1)')
     (tmp_path / "n.ipynb").write_text(json.dumps(notebook))
     assert execute.code_key_of("n", {}) != before
 

@@ -141,9 +141,3 @@ def test_bad_options_are_named(bars, options, message):
 def test_options_that_are_no_integers_are_named(bars, name, value):
     with pytest.raises(TypeError, match=f"{name} must be an integer, got {value!r}"):
         volatility(bars, seed=0, **{name: value})
-
-
-def test_the_package_names_the_function():
-    import data_gen
-
-    assert data_gen.market.volatility is volatility and "volatility" in data_gen.__all__

@@ -87,7 +87,7 @@ def perspective_conjugate(
 
 def perspective_prox(
     v: Float[np.ndarray, " ..."] | float, step: float, *, alpha: float, eta: float
-) -> Float[np.ndarray, " ..."]:
+) -> Float[np.ndarray, " ..."] | float:
     """argmin_x 1/2 (x - v)^2 + step phi(x).
 
     Mathematics: soft(v, 2 step sqrt(alpha eta)) if that is no larger than the knee, else v / (1 + 2 step alpha).

@@ -371,8 +371,7 @@ import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, sys.argv[1])
 from test_backends import CHUNKS, Logs, _arrays
-from implicit_models.sim import cluster
-from implicit_models.sim.backends import map_chunks
+from implicit_models.sim.parallel.run import map_chunks
 map_chunks(
     Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k"
 )

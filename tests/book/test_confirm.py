@@ -15,7 +15,7 @@ from reproduction.book.changes import changes
 from reproduction.book.confirm import differences, reference_of, same
 from reproduction.book.graph import Graph, Ref
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OLD = '''
 LIMIT = 3
 def f(x):

@@ -7,7 +7,7 @@ import pytest
 
 from reproduction.book.results import RESULTS, load, summary
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-HTML = Path(__file__).resolve().parents[1] / "book" / "_build" / "html"
+HTML = Path(__file__).resolve().parents[2] / "book" / "_build" / "html"
 CHROMIUM = (
     os.environ.get("CHROMIUM")
     or shutil.which("chromium")

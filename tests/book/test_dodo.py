@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Two notebooks: one imports a module of ours, the other waits for a file's permission to end.
 CELLS = {
     "alpha": ["from data_gen.constant import VALUE\nprint(VALUE)"],

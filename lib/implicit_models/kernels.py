@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 AREAS = ("equilibrium", "sim", "robustness", "seismology")  # none calls a kernel of another
-OPTIONS = {"nogil": True}
+OPTIONS = {"nogil": True, "error_model": "numpy"}  # a division by zero gives inf or NaN, as in NumPy
 READY = "ready"  # in a folder: stamps of the sources for which every kernel is there
 KEPT = 2  # folders of other sources that stay beside a new one
 _PACKAGE = Path(__file__).parent
@@ -50,7 +50,7 @@ def kernel(function: Any = None, **options: Any) -> Any:
     _listen()
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder(function.__module__.split(".")[1]))
     try:
-        compiled = njit(cache=True, **OPTIONS, **options)(function)
+        compiled = njit(cache=True, **{**OPTIONS, **options})(function)
     finally:
         config.CACHE_DIR = before
     if hasattr(compiled, "get_call_template"):  # not with NUMBA_DISABLE_JIT

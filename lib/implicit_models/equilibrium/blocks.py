@@ -25,8 +25,7 @@ def clear(pointer, count):
         pointer[k] = 0
 
 
-@kernel
-def block_width(n, n_samples, itemsize, lanes):
+def block_width(n: int, n_samples: int, itemsize: int, lanes: int) -> int:
     """Registers per block: at most 4, few enough for the cache and for lanes to be used several times each."""
     return max(1, min(4, max(2, _CACHE_BYTES // (n * lanes * itemsize)), n_samples // (3 * lanes)))
 

@@ -35,6 +35,10 @@ from .sweeps import (
     SIGMOID,
     SQUARE,
     UNIT,
+    Block,
+    Found,
+    Problem,
+    Stop,
     extrapolate,
     freeze,
     sweep,
@@ -46,9 +50,10 @@ _MARGIN, _LEAST_MARGIN = 0.8, 1e-4  # of the tolerance, for the change of a swee
 
 
 @kernel
-def _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, diagonal, above, below, panel, corner):
+def _pack_rows(A, code, slope, reverse, picard, block):
     """Fill what sweeps need of A and of the activation. Returns a bound of residual / change after a sweep."""
-    n, lipschitz = A.shape[0], 1.0
+    n, n_pad, lipschitz, adjoint = A.shape[0], block.n_pad, 1.0, block.adjoint
+    codes, slopes, diagonal = block.code, block.slope, block.diagonal
     for row in range(n_pad):
         codes[row], slopes[row], picard[row], diagonal[row] = PIECEWISE_LINEAR, 0, 0, 0
     for row in range(n):
@@ -62,9 +67,9 @@ def _pack_rows(A, adjoint, code, slope, reverse, n_pad, codes, slopes, picard, d
         # where the scalar equation has no unique solution the state takes a Picard step
         diagonal[row] = 0 if picard[row] else a
     for row in range(n_pad):
-        above[row] = 1 / (1 - diagonal[row])
-        below[row] = slopes[row] / (1 - slopes[row] * diagonal[row])
-    return pack(A, adjoint, reverse, picard, n_pad, panel, corner) * lipschitz
+        block.above[row] = 1 / (1 - diagonal[row])
+        block.below[row] = slopes[row] / (1 - slopes[row] * diagonal[row])
+    return pack(A, adjoint, reverse, picard, n_pad, block.panel, block.corner) * lipschitz
 
 
 @kernel
@@ -75,9 +80,11 @@ def _all_finite(values, n):
     return finite
 
 
-@kernel(error_model="numpy")  # 1 - d A_ii = 0 is singular: infinite, and reported as diverging
-def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diagonal, x, rhs, gain, table):
+@kernel  # 1 - d A_ii = 0 is singular: infinite, and reported as diverging
+def _load_lane(b, d, start, warm, tol, n, reverse, lane, block):
     """Bring a sample into a lane. One that is not finite is replaced by zeros, which do no harm; returns False then."""
+    adjoint, samples, table = block.adjoint, block.samples, block.table
+    x, rhs, gain, diagonal = block.x, block.rhs, block.gain, block.diagonal
     finite = _all_finite(b, n) and (not adjoint or _all_finite(d, n)) and (not warm or _all_finite(start, n))
     for k in range(N_LANE_ROWS):
         table[k * samples + lane] = 0
@@ -100,20 +107,21 @@ def _load_lane(b, d, start, adjoint, warm, tol, n, reverse, lane, samples, diago
 
 
 @kernel
-def _judge(table, lane, samples, tol, relative, rounding, max_iter, t, residual, n_iter, status):
+def _judge(block, lane, stop, rounding, t, residual, n_iter, status):
     """Write residual and status of a frozen sample. Returns False when it should go on."""
+    table, samples, tol = block.table, block.samples, stop.tol
     scale, change = table[SCALE * samples + lane], table[CHANGE * samples + lane]
     if math.isnan(table[SQUARE * samples + lane]):  # a maximum may pass over a NaN, a sum cannot
         change = np.nan
     unit = table[UNIT * samples + lane]
-    r = change / scale if relative and scale > 0 else change / unit
+    r = change / scale if stop.relative and scale > 0 else change / unit
     residual[t], n_iter[t] = r, int(table[COUNT * samples + lane])
     limit = table[LIMIT * samples + lane]
     if math.isfinite(change) and (r <= tol or change <= rounding * scale):
         status[t] = CONVERGED
     elif not change < limit:
         status[t] = DIVERGING
-    elif n_iter[t] >= max_iter:
+    elif n_iter[t] >= stop.max_iter:
         status[t] = DIVERGING if change > limit / GROWTH_LIMIT else MAX_ITER
     elif table[BOUND * samples + lane] > _LEAST_MARGIN * tol * unit:
         # rounding, or d > 1 in an adjoint: ask for a smaller change
@@ -132,29 +140,12 @@ def _store_lane(x, lane, samples, n, reverse, finite, target):
 
 
 @kernel
-def _solve_blocks(
-    A,
-    adjoint,
-    b,
-    d,
-    code,
-    slope,
-    start,
-    warm,
-    tol,
-    relative,
-    max_iter,
-    reverse,
-    width,
-    n_pad,
-    work,
-    integers,
-    x_out,
-    residual,
-    n_iter,
-    status,
-):
-    """Run sweeps over one block; a lane whose sample is done is given the next sample."""
+def _solve(problem, stop, width, n_pad, work, integers, x_out, found):
+    """Run sweeps over one block; a lane whose sample is done is given the next sample.
+
+    work, integers: arrays of the caller's, see `_swept`. x_out (N, n) and `found` are written.
+    """
+    A, b, adjoint, warm, reverse = problem.A, problem.b, problem.adjoint, problem.warm, problem.reverse
     N, n = b.shape
     # pointers do not keep arrays alive: `work` and `integers` belong to the caller
     panel = aligned(work)
@@ -162,167 +153,104 @@ def _solve_blocks(
     samples = width * n_lanes
     size = n_pad * samples
     x = advance(panel, n_pad * n_pad)
-    rhs, step, gain, out = advance(x, size), advance(x, 2 * size), advance(x, 3 * size), advance(x, 4 * size)
+    out = advance(x, 4 * size)
     table = advance(out, ROWS * samples)
     scratch = advance(table, N_LANE_ROWS * samples)
     corner = advance(scratch, 2 * n_lanes)
     diagonal = advance(corner, ROWS * n_pad)
-    above, below, slopes = advance(diagonal, n_pad), advance(diagonal, 2 * n_pad), advance(diagonal, 3 * n_pad)
     codes, sample = address(integers), advance(address(integers), 2 * n_pad)
-    contraction = _pack_rows(
-        A,
-        adjoint,
-        code,
-        slope,
-        reverse,
-        n_pad,
-        codes,
-        slopes,
-        advance(codes, n_pad),
-        diagonal,
-        above,
-        below,
+    block = Block(
         panel,
         corner,
+        x,
+        advance(x, size),
+        advance(x, 2 * size),
+        advance(x, 3 * size),
+        adjoint,
+        codes,
+        advance(diagonal, 3 * n_pad),
+        diagonal,
+        advance(diagonal, n_pad),
+        advance(diagonal, 2 * n_pad),
+        width,
+        samples,
+        n_pad,
+        table,
+        out,
+        scratch,
     )
+    contraction = _pack_rows(A, problem.code, problem.slope, reverse, advance(codes, n_pad), block)
     rounding = 2.2e-16 if b.itemsize == 8 else 1.2e-7  # eps
     accepted = 4 * rounding if adjoint else 0.0
     clear(x, 4 * size)
     clear(table, N_LANE_ROWS * samples)
-    b_, d_, start_, x_out_ = address(b), address(d), address(start), address(x_out)
-    residual_, n_iter_, status_ = address(residual), address(n_iter), address(status)
-    loaded = live = min(N, samples)
-    for lane in range(loaded):
-        finite = _load_lane(
-            advance(b_, lane * n),
-            advance(d_, lane * n),
-            advance(start_, lane * n),
-            adjoint,
-            warm,
-            tol,
-            n,
-            reverse,
-            lane,
-            samples,
-            diagonal,
-            x,
-            rhs,
-            gain,
-            table,
-        )
-        sample[lane], status_[lane] = lane, MAX_ITER if finite else NOT_FINITE
+    b_, d_, start_, x_out_ = address(b), address(problem.d), address(problem.start), address(x_out)
+    residual_, n_iter_, status_ = address(found.residual), address(found.n_iter), address(found.status)
+    live = min(N, samples)
+    loaded = 0
+    for lane in range(live):
+        sample[lane] = -1
+        table[EVALUATED * samples + lane] = 1  # asks for a sample
+    first_turn = True
     while live > 0:
-        sweep(
-            panel,
-            corner,
-            x,
-            rhs,
-            step,
-            gain,
-            adjoint,
-            codes,
-            slopes,
-            diagonal,
-            above,
-            below,
-            width,
-            n_pad,
-            table,
-            out,
-            scratch,
-        )
+        if not first_turn:
+            sweep(block)
         for first in range(0, samples, n_lanes):
-            freeze(table, first, samples, contraction, relative, rounding, max_iter)
-            extrapolate(table, first, samples, x, step, n_pad)
+            if not first_turn:
+                freeze(block, first, contraction, stop, rounding)
+                extrapolate(block, first)
             if not any_positive(load(table, EVALUATED * samples + first)):
                 continue
             for lane in range(first, first + n_lanes):
                 if table[EVALUATED * samples + lane] == 0:
                     continue
                 t = sample[lane]
-                finite = status_[t] != NOT_FINITE
-                if not finite:
-                    residual_[t], n_iter_[t] = np.nan, 0
-                elif not _judge(
-                    table, lane, samples, tol, relative, accepted, max_iter, t, residual_, n_iter_, status_
-                ):
-                    continue
-                _store_lane(x, lane, samples, n, reverse, finite, advance(x_out_, t * n))
-                if loaded < N:
-                    finite = _load_lane(
-                        advance(b_, loaded * n),
-                        advance(d_, loaded * n),
-                        advance(start_, loaded * n),
-                        adjoint,
-                        warm,
-                        tol,
-                        n,
-                        reverse,
-                        lane,
-                        samples,
-                        diagonal,
-                        x,
-                        rhs,
-                        gain,
-                        table,
-                    )
-                    sample[lane], status_[loaded] = loaded, MAX_ITER if finite else NOT_FINITE
-                    loaded += 1
-                else:
-                    live -= 1
+                if t >= 0:
+                    finite = status_[t] != NOT_FINITE
+                    if not finite:
+                        residual_[t], n_iter_[t] = np.nan, 0
+                    elif not _judge(block, lane, stop, accepted, t, residual_, n_iter_, status_):
+                        continue
+                    _store_lane(x, lane, samples, n, reverse, finite, advance(x_out_, t * n))
+                    if loaded == N:
+                        live -= 1
+                        continue
+                at = loaded * n
+                finite = _load_lane(
+                    advance(b_, at), advance(d_, at), advance(start_, at), warm, stop.tol, n, reverse, lane, block
+                )
+                sample[lane], status_[loaded] = loaded, MAX_ITER if finite else NOT_FINITE
+                loaded += 1
+        first_turn = False
 
 
-@kernel
-def _solve(
-    A, adjoint, b, d, code, slope, start, warm, tol, relative, max_iter, reverse, x_out, residual, n_iter, status
-):
-    """Solve every row of b. Returns False, with nothing written, when A is not finite."""
+def _swept(problem: Problem, stop: Stop) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """x and `Found` of every row of b; raises ValueError when A is not finite."""
+    b, A = problem.b, np.ascontiguousarray(problem.A)
+    x, *found = empty_result(b)
+    if not len(b):
+        return x, *found
     if not all_finite(A):
-        return False
-    N, n = b.shape
-    n_lanes = VECTOR_BYTES // b.itemsize
+        raise_not_finite(A)
+    (N, n), n_lanes = b.shape, VECTOR_BYTES // b.itemsize
     n_pad = (n + ROWS - 1) // ROWS * ROWS
     width = block_width(n_pad, N, b.itemsize, n_lanes)
     size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + N_LANE_ROWS) + 2 * n_lanes + 64
     work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
-    _solve_blocks(
-        A,
-        adjoint,
-        b,
-        d,
-        code,
-        slope,
-        start,
-        warm,
-        tol,
-        relative,
-        max_iter,
-        reverse,
-        width,
-        n_pad,
-        work,
-        integers,
-        x_out,
-        residual,
-        n_iter,
-        status,
-    )
-    return True
+    _solve(problem._replace(A=A), stop, width, n_pad, work, integers, x, Found(*found))
+    return x, *found
 
 
 @kernel
-def sweeps_in_reverse(A):
-    """Whether a sweep should run from the last state to the first: A is upper triangular, and not diagonal."""
-    n = A.shape[0]
+def sweeps_in_reverse(A, transpose=False):
+    """Whether a sweep should run from the last state to the first: A, or A', is upper triangular, and not diagonal."""
+    n, other = A.shape[0], False
     for i in range(n):
         for j in range(i):
-            if A[i, j] != 0:
+            if (A[j, i] if transpose else A[i, j]) != 0:
                 return False
-    for i in range(n):
-        for j in range(i + 1, n):
-            if A[i, j] != 0:
-                return True
-    return False
+            other |= (A[i, j] if transpose else A[j, i]) != 0
+    return other
 
 
 def check_arrays(A: np.ndarray, **others: np.ndarray | None) -> None:
@@ -389,14 +317,9 @@ def gauss_seidel(
         Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for sweeps.
     """
     check_arrays(A, b=b, x0=x0)
-    found = empty_result(b)
-    reverse = sweeps_in_reverse(A) if reverse is None else bool(reverse)
-    warm, start = x0 is not None, b if x0 is None else x0
-    if len(b) and not _solve(
-        A, False, b, b, code, param, start, warm, float(tol), bool(relative), int(max_iter), reverse, *found
-    ):
-        raise_not_finite(A)
-    return found
+    reverse = sweeps_in_reverse(A, False) if reverse is None else bool(reverse)
+    problem = Problem(A, False, b, b, code, param, b if x0 is None else x0, x0 is not None, reverse)
+    return _swept(problem, Stop(float(tol), bool(relative), int(max_iter)))
 
 
 _NO_CODE = {dtype: (np.zeros(0, np.int8), np.zeros(0, dtype)) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
@@ -432,10 +355,5 @@ def gauss_seidel_adjoint(
         Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
-    found = empty_result(g)
-    reverse = sweeps_in_reverse(A.T) if reverse is None else bool(reverse)
-    if len(g) and not _solve(
-        A, True, g, d, *_NO_CODE[A.dtype], g, False, float(tol), False, int(max_iter), reverse, *found
-    ):
-        raise_not_finite(A)
-    return found
+    reverse = sweeps_in_reverse(A, True) if reverse is None else bool(reverse)
+    return _swept(Problem(A, True, g, d, *_NO_CODE[A.dtype], g, False, reverse), Stop(float(tol), False, int(max_iter)))

@@ -16,10 +16,11 @@ from implicit_models.equilibrium.convergence import NOT_FINITE
 from implicit_models.equilibrium.gauss_seidel import sweeps_in_reverse
 from implicit_models.equilibrium.implicit import _FirstDerivative as FirstDerivative
 from implicit_models.equilibrium.result import Solution
-from implicit_models.equilibrium.sequence import sequence_backward, sequence_forward, workspace
+from implicit_models.equilibrium.sequence import Cell, sequence_backward, sequence_forward, workspace
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.simd import VECTOR_BYTES
 from implicit_models.equilibrium.solve import report_if_failed
+from implicit_models.equilibrium.sweeps import Found, Stop
 
 LARGEST = 256  # states: above, a block no longer stays in the cache, and products over the whole batch are faster
 WIDEST = 4  # registers a block: they share each load of the matrix
@@ -55,7 +56,7 @@ class _Sequences:
         self.columns = self.registers * lanes
         code, slope = compiled._codes(act, A.dtype)
         # upper triangular: states in the reverse order, in which one sweep solves it
-        self.flipped = bool(sweeps_in_reverse(A.detach().numpy()))
+        self.flipped = bool(sweeps_in_reverse(_array(A), False))
         self.code, self.slope = (np.ascontiguousarray(v[::-1]) if self.flipped else v for v in (code, slope))
 
     def flip(self, M: Tensor | None, *dims: int) -> Tensor | None:
@@ -66,14 +67,13 @@ class _Sequences:
         return M.view(rows, self.T if steps is None else steps, self.columns)[:, :, : self.N]
 
     def run(self, kernel: Callable[..., None], dtype: np.dtype) -> None:
-        """kernel(work, integers, width, first, last) on columns first .. last - 1, in as many threads as are worth
-        it."""
+        """kernel(scratch, first, last) on columns first .. last - 1, in as many threads as are worth it."""
         work = self.n * self.n * self.columns * self.T
         threads = min(torch.get_num_threads(), -(-self.registers // WIDEST), 1 + work // WORK_PER_THREAD)
 
         def share(first: int, last: int) -> None:
             for width, a, b in _blocks(first, last):
-                kernel(*workspace(self.n, self.k, self.h, width, dtype), width, a * self.lanes, b * self.lanes)
+                kernel(workspace(self.n, self.k, self.h, width, dtype), a * self.lanes, b * self.lanes)
 
         if threads == 1:
             share(0, self.registers)
@@ -82,8 +82,11 @@ class _Sequences:
         for future in [compiled._pool(os.getpid()).submit(share, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]:
             future.result()
 
-    def statistics(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return np.zeros(self.columns, dtype), np.zeros(self.columns, np.int32), np.zeros(self.columns, np.int8)
+    def stop(self, relative: bool) -> Stop:
+        return Stop(float(self.settings.tol), bool(relative), int(self.settings.max_iter))
+
+    def statistics(self, dtype: np.dtype) -> Found:
+        return Found(np.zeros(self.columns, dtype), np.zeros(self.columns, np.int32), np.zeros(self.columns, np.int8))
 
     def solution(self, x: Tensor, found: tuple[np.ndarray, ...], not_finite: Tensor | None = None) -> Solution:
         residual, n_iter, status = (torch.from_numpy(v[: self.N].copy()) for v in found)
@@ -121,13 +124,11 @@ class _Recurrence(torch.autograd.Function):
         if h0 is not None:
             U[p:, :N] = h0.t()
         X = S.new_empty(n, T * f.columns)
-        arrays, dtype = [_array(M) for M in (*parts, b_, d_)] + [f.code, f.slope, U.numpy(), X.numpy()], X.numpy().dtype
-        found = f.statistics(dtype)
+        cell = Cell(*(_array(M) for M in (*parts, b_, d_)), f.code, f.slope)
+        arrays, stop, found = (U.numpy(), X.numpy()), f.stop(s.relative), f.statistics(cell.A.dtype)
         f.run(
-            lambda work, integers, width, first, last: sequence_forward(
-                *arrays, work, integers, width, first, last, float(s.tol), s.relative, int(s.max_iter), *found
-            ),
-            dtype,
+            lambda scratch, first, last: sequence_forward(cell, *arrays, scratch, first, last, stop, found),
+            cell.A.dtype,
         )
         Y = f.steps(U[p:].view(h, -1)[:, f.columns :].reshape(h, -1), h).permute(2, 1, 0).contiguous()
         if lost is not None:
@@ -162,14 +163,14 @@ class _Recurrence(torch.autograd.Function):
             U, X = (M.masked_fill(silent.flatten()[None], 0) for M in (U, X))
         G = gY.new_zeros(h, T * f.columns)
         f.steps(G, h)[:] = gY.permute(2, 1, 0)
-        V, carry, found = gY.new_empty(n, T * f.columns), gY.new_empty(h, f.columns), f.statistics(G.numpy().dtype)
-        arrays = [_array(M) for M in (A, B, C, D)] + [f.code, f.slope, X.numpy(), G.numpy(), V.numpy(), carry.numpy()]
-        reverse = bool(sweeps_in_reverse(arrays[0].T))
+        V, carry = gY.new_empty(n, T * f.columns), gY.new_empty(h, f.columns)
+        none = np.zeros(0, f.slope.dtype)
+        cell = Cell(*(_array(M) for M in (A, B, C, D)), none, none, f.code, f.slope)
+        arrays = tuple(M.numpy() for M in (X, G, V, carry))
+        reverse, stop, found = bool(sweeps_in_reverse(cell.A, True)), f.stop(False), f.statistics(none.dtype)
         f.run(
-            lambda work, integers, width, first, last: sequence_backward(
-                *arrays, work, integers, reverse, width, first, last, float(s.tol), int(s.max_iter), *found
-            ),
-            G.numpy().dtype,
+            lambda scratch, first, last: sequence_backward(cell, *arrays, scratch, reverse, first, last, stop, found),
+            none.dtype,
         )
         solution = f.solution(V[:, : f.columns][:, :N].t(), found)
         report_if_failed("adjoint recurrence (gradient)", original, ctx.act, solution, s)

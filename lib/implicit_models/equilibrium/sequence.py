@@ -21,7 +21,10 @@ Source:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from jaxtyping import Float, Int8
 
 from implicit_models.kernels import kernel
 
@@ -51,6 +54,7 @@ from .sweeps import (
     PREVIOUS,
     TANH,
     UNIT,
+    Block,
     extrapolate,
     freeze,
     sweep,
@@ -59,21 +63,20 @@ from .sweeps import (
 
 @kernel
 def _panels(M, transpose, reverse_rows, reverse_columns, first, columns, panel):
-    """Pack the columns of M from `first` on (the rows of M' if transpose) into panels of ROWS rows, filled up with
-    zeros."""
-    rows = M.shape[1] if transpose else M.shape[0]
-    used = M.shape[0] if transpose else M.shape[1] - first
+    """Pack M, or if transpose the rows of M' from `first` on, into panels of ROWS rows, filled up with zeros."""
+    rows = M.shape[1] - first if transpose else M.shape[0]
+    used = M.shape[0] if transpose else M.shape[1]
     padded = (rows + ROWS - 1) // ROWS * ROWS
     clear(panel, padded * columns)
     for row in range(rows):
         i = rows - 1 - row if reverse_rows else row
         for column in range(used):
             j = used - 1 - column if reverse_columns else column
-            value = M[j, i] if transpose else M[i, first + j]
+            value = M[j, first + i] if transpose else M[i, j]
             panel[row // ROWS * ROWS * columns + column * ROWS + row % ROWS] = value
 
 
-@kernel(forceinline=True)
+@kernel
 def _multiply(panel, rows, columns, x, bias, out, width, samples):
     """out = bias + panel @ x, for a number of rows that is a multiple of ROWS; out may be bias itself."""
     for row in range(0, rows, ROWS):
@@ -88,7 +91,7 @@ def _multiply(panel, rows, columns, x, bias, out, width, samples):
             multiply_rows(panel, start, x, columns, 0, bias, row, target, 1)
 
 
-@kernel(forceinline=True)
+@kernel
 def _copy(source, source_stride, target, target_stride, rows, reverse, samples):
     """Rows of `samples` numbers from one feature-major array to another, whole registers at a time."""
     step = lanes(source)
@@ -98,7 +101,7 @@ def _copy(source, source_stride, target, target_stride, rows, reverse, samples):
             store(target, row * target_stride + lane, load(source, i * source_stride + lane))
 
 
-@kernel(forceinline=True)
+@kernel
 def _put(source, source_stride, target, target_stride, rows, reverse, samples):
     """As `_copy`, with the rows of the target in reverse order."""
     step = lanes(source)
@@ -108,93 +111,69 @@ def _put(source, source_stride, target, target_stride, rows, reverse, samples):
             store(target, i * target_stride + lane, load(source, row * source_stride + lane))
 
 
+class Cell(NamedTuple):
+    """The cell's matrices (n, n), (n, k), (h, n) and (h, k), where k is the number of inputs plus h, biases (n,) and
+    (h,), and the activation's code and slope, see `gauss_seidel`."""
+
+    A: Float[np.ndarray, "n n"]
+    B: Float[np.ndarray, "n k"]
+    C: Float[np.ndarray, "h n"]
+    D: Float[np.ndarray, "h k"]
+    b: Float[np.ndarray, " n"]
+    d: Float[np.ndarray, " h"]
+    code: Int8[np.ndarray, " n"]
+    slope: Float[np.ndarray, " n"]
+
+
+class Workspace(NamedTuple):
+    """Scratch arrays of one thread, for blocks of `width` registers."""
+
+    work: np.ndarray
+    integers: np.ndarray
+    width: int
+
+
 @kernel
-def _settle(
-    panel,
-    corner,
-    x,
-    rhs,
-    step,
-    gain,
-    adjoint,
-    codes,
-    slopes,
-    diagonal,
-    above,
-    below,
-    width,
-    n_pad,
-    n,
-    samples,
-    table,
-    out,
-    scratch,
-    contraction,
-    tol,
-    relative,
-    rounding,
-    accepted,
-    max_iter,
-    residual,
-    n_iter,
-    status,
-    at,
-):
+def _settle(block, n, contraction, stop, rounding, accepted, found, at):
     """Sweep until every lane has converged or failed; the iterations are added to the counts of the samples at `at`,
     and the worst residual and status are kept."""
+    x, rhs, table, samples = block.x, block.rhs, block.table, block.samples
+    residual, n_iter, status = found.residual, found.n_iter, found.status
     n_lanes = lanes(x)
     clear(table, N_LANE_ROWS * samples)
     for lane in range(0, samples, n_lanes):
         store(table, ACTIVE * samples + lane, spread(x, 1.0))
         store(table, PREVIOUS * samples + lane, spread(x, np.inf))
         unit = spread(x, 0.0)
-        if adjoint:
+        if block.adjoint:
             for row in range(n):
                 unit = maximum(absolute(load(rhs, row * samples + lane)), unit)
         unit = where_positive(unit, unit, spread(x, 1.0))
         store(table, UNIT * samples + lane, unit)
-        store(table, BOUND * samples + lane, unit * spread(x, _MARGIN * tol))
+        store(table, BOUND * samples + lane, unit * spread(x, _MARGIN * stop.tol))
     live = samples
-    found, count, what = np.empty(1, residual.dtype), np.empty(1, np.int32), np.empty(1, np.int8)
+    own, count, what = np.empty(1, residual.dtype), np.empty(1, np.int32), np.empty(1, np.int8)
     while live > 0:
-        sweep(
-            panel,
-            corner,
-            x,
-            rhs,
-            step,
-            gain,
-            adjoint,
-            codes,
-            slopes,
-            diagonal,
-            above,
-            below,
-            width,
-            n_pad,
-            table,
-            out,
-            scratch,
-        )
+        sweep(block)
         for first in range(0, samples, n_lanes):
-            freeze(table, first, samples, contraction, relative, rounding, max_iter)
-            extrapolate(table, first, samples, x, step, n_pad)
+            freeze(block, first, contraction, stop, rounding)
+            extrapolate(block, first)
             if not any_positive(load(table, EVALUATED * samples + first)):
                 continue
             for lane in range(first, first + n_lanes):
                 if table[EVALUATED * samples + lane] == 0:
                     continue
                 what[0] = MAX_ITER
-                if _judge(table, lane, samples, tol, relative, accepted, max_iter, 0, found, count, what):
+                if _judge(block, lane, stop, accepted, 0, own, count, what):
                     live -= 1
                     s = at + lane
                     n_iter[s] += count[0]
                     status[s] = max(status[s], what[0])
-                    if not found[0] <= residual[s]:  # a NaN is kept
-                        residual[s] = found[0]
+                    if not own[0] <= residual[s]:  # a NaN is kept
+                        residual[s] = own[0]
 
 
-def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> Workspace:
     """Scratch arrays of one thread. The caller must hold them while a kernel runs: kernels keep pointers, which do not
     keep an array alive."""
     n_lanes = VECTOR_BYTES // dtype.itemsize
@@ -202,54 +181,28 @@ def workspace(n: int, k: int, h: int, width: int, dtype: np.dtype) -> tuple[np.n
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
     panels = n_pad * (n_pad + ROWS + 4 + k) + h_pad * (n_pad + max(k, h))
     size = panels + samples * (4 * n_pad + max(n_pad, h_pad) + ROWS + N_LANE_ROWS + k + 3 * h_pad) + 2 * n_lanes + 256
-    return np.empty(size, dtype), np.empty(2 * n_pad, np.int64)
+    return Workspace(np.empty(size, dtype), np.empty(2 * n_pad, np.int64), width)
 
 
 @kernel
-def sequence_forward(
-    A,
-    B,
-    C,
-    D,
-    b,
-    d,
-    code,
-    slope,
-    U,
-    X,
-    work,
-    integers,
-    width,
-    first,
-    last,
-    tol,
-    relative,
-    max_iter,
-    residual,
-    n_iter,
-    status,
-):
+def sequence_forward(cell, U, X, scratch, first, last, stop, found):
     """Compute the states and hidden states of the samples first to last - 1, a whole number of blocks, at every step.
 
     Args:
-        A, B, C, D: (n, n), (n, k), (h, n) and (h, k), where k is the number of inputs plus h.
-        b, d: (n,) and (h,).
-        code, slope: of the activation, see `gauss_seidel`.
         U: (k, (T + 1) N'); its first rows hold the inputs, its last h rows the hidden states, of which those of step 0
             are given and the others are written.
         X: (n, T N') states, written.
-        work, integers: see `workspace`.
-        width: registers a block.
-        residual, n_iter, status: (N',) zeros on entry; on return the worst residual, the number of iterations and the
-            worst status over all steps.
+        found: (N',) zeros on entry; on return the worst residual, the number of iterations and the worst status of all
+            steps.
     """
+    A, B, C, D, width = cell.A, cell.B, cell.C, cell.D, scratch.width
     n, k, h = A.shape[0], B.shape[1], C.shape[0]
     n_lanes = VECTOR_BYTES // A.itemsize
     samples = width * n_lanes
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
-    columns = residual.size
+    columns = found.residual.size
     steps = X.shape[1] // columns
-    panel = aligned(work)
+    panel = aligned(scratch.work)
     corner = advance(panel, n_pad * n_pad)
     B_panel = advance(corner, n_pad * ROWS)
     C_panel = advance(B_panel, n_pad * k)
@@ -264,11 +217,29 @@ def sequence_forward(
     d_wide = advance(y, h_pad * samples)
     out = advance(d_wide, 2 * h_pad * samples)
     table = advance(out, ROWS * samples)
-    scratch = advance(table, N_LANE_ROWS * samples)
-    codes = address(integers)
-    contraction = _pack_rows(
-        A, False, code, slope, False, n_pad, codes, slopes, advance(codes, n_pad), diagonal, above, below, panel, corner
+    room = advance(table, N_LANE_ROWS * samples)
+    codes = address(scratch.integers)
+    block = Block(
+        panel,
+        corner,
+        x,
+        rhs,
+        step,
+        step,
+        False,
+        codes,
+        slopes,
+        diagonal,
+        above,
+        below,
+        width,
+        samples,
+        n_pad,
+        table,
+        out,
+        room,
     )
+    contraction = _pack_rows(A, cell.code, cell.slope, False, advance(codes, n_pad), block)
     _panels(B, False, False, False, 0, k, B_panel)
     _panels(C, False, False, False, 0, n_pad, C_panel)
     _panels(D, False, False, False, 0, k, D_panel)
@@ -277,10 +248,10 @@ def sequence_forward(
     clear(d_wide, h_pad * samples)
     for row in range(n):
         for lane in range(samples):
-            b_wide[row * samples + lane] = b[row]
+            b_wide[row * samples + lane] = cell.b[row]
     for row in range(h):
         for lane in range(samples):
-            d_wide[row * samples + lane] = d[row]
+            d_wide[row * samples + lane] = cell.d[row]
     U_, X_, p = address(U), address(X), k - h
     stride_u, stride_x = U.shape[1], X.shape[1]
     for at in range(first, last, samples):
@@ -290,37 +261,7 @@ def sequence_forward(
             if t > 0:
                 _copy(advance(U_, t * columns + at), stride_u, u, samples, p, False, samples)
             _multiply(B_panel, n_pad, k, u, b_wide, rhs, width, samples)
-            _settle(
-                panel,
-                corner,
-                x,
-                rhs,
-                step,
-                step,
-                False,
-                codes,
-                slopes,
-                diagonal,
-                above,
-                below,
-                width,
-                n_pad,
-                n,
-                samples,
-                table,
-                out,
-                scratch,
-                contraction,
-                tol,
-                relative,
-                rounding,
-                0.0,
-                max_iter,
-                residual,
-                n_iter,
-                status,
-                at,
-            )
+            _settle(block, n, contraction, stop, rounding, 0.0, found, at)
             _copy(x, samples, advance(X_, t * columns + at), stride_x, n, False, samples)
             _multiply(D_panel, h_pad, k, u, d_wide, y, width, samples)
             _multiply(C_panel, h_pad, n_pad, x, y, y, width, samples)
@@ -329,45 +270,25 @@ def sequence_forward(
 
 
 @kernel
-def sequence_backward(
-    A,
-    B,
-    C,
-    D,
-    code,
-    slope,
-    X,
-    G,
-    V,
-    first_carry,
-    work,
-    integers,
-    reverse,
-    width,
-    first,
-    last,
-    tol,
-    max_iter,
-    residual,
-    n_iter,
-    status,
-):
+def sequence_backward(cell, X, G, V, first_carry, scratch, reverse, first, last, stop, found):
     """Compute the adjoint states of the samples first to last - 1, a whole number of blocks, from step T to step 1.
 
     Args:
-        A, B, C, D, code, slope, X, width: as in `sequence_forward`.
+        cell, X, found: as in `sequence_forward`.
         G: (h, T N'); on entry the loss's direct gradient in every hidden state, on return the total gradient.
         V: (n, T N') adjoint states, written.
         first_carry: (h, N') the gradient of h_0, written.
         reverse: sweep A' from the last state to the first.
     """
+    A, B, C, D, width = cell.A, cell.B, cell.C, cell.D, scratch.width
     n, k, h = A.shape[0], B.shape[1], C.shape[0]
     n_lanes = VECTOR_BYTES // A.itemsize
     samples = width * n_lanes
     n_pad, h_pad = (n + ROWS - 1) // ROWS * ROWS, (h + ROWS - 1) // ROWS * ROWS
-    columns = residual.size
+    code, slope = cell.code, cell.slope
+    columns = found.residual.size
     steps = X.shape[1] // columns
-    panel = aligned(work)
+    panel = aligned(scratch.work)
     corner = advance(panel, n_pad * n_pad)
     Ct = advance(corner, n_pad * ROWS)
     Bt = advance(Ct, n_pad * k)
@@ -381,27 +302,32 @@ def sequence_backward(
     carry = advance(g, k * samples)
     out = advance(carry, 3 * h_pad * samples)
     table = advance(out, ROWS * samples)
-    scratch = advance(table, N_LANE_ROWS * samples)
-    codes = address(integers)
-    contraction = _pack_rows(
-        A,
+    room = advance(table, N_LANE_ROWS * samples)
+    codes = address(scratch.integers)
+    block = Block(
+        panel,
+        corner,
+        v,
+        rhs,
+        step,
+        gain,
         True,
-        code,
-        slope,
-        reverse,
-        n_pad,
         codes,
         slopes,
-        advance(codes, n_pad),
         diagonal,
         above,
         below,
-        panel,
-        corner,
+        width,
+        samples,
+        n_pad,
+        table,
+        out,
+        room,
     )
+    contraction = _pack_rows(A, code, slope, reverse, advance(codes, n_pad), block)
     _panels(C, True, reverse, False, 0, h, Ct)
-    _panels(B[:, k - h :], True, False, reverse, 0, n_pad, Bt)
-    _panels(D[:, k - h :], True, False, False, 0, h, Dt)
+    _panels(B, True, False, reverse, k - h, n_pad, Bt)
+    _panels(D, True, False, False, k - h, h, Dt)
     rounding = 2.2e-16 if A.itemsize == 8 else 1.2e-7
     clear(zeros, max(n_pad, h_pad) * samples)
     X_, G_, V_ = address(X), address(G), address(V)
@@ -439,37 +365,7 @@ def sequence_backward(
                 store(rhs, position, where_positive(floor - absolute(value), zero, value))
             clear(v, n_pad * samples)
             clear(step, n_pad * samples)
-            _settle(
-                panel,
-                corner,
-                v,
-                rhs,
-                step,
-                gain,
-                True,
-                codes,
-                slopes,
-                diagonal,
-                above,
-                below,
-                width,
-                n_pad,
-                n,
-                samples,
-                table,
-                out,
-                scratch,
-                contraction,
-                tol,
-                False,
-                rounding,
-                4 * rounding,
-                max_iter,
-                residual,
-                n_iter,
-                status,
-                at,
-            )
+            _settle(block, n, contraction, stop, rounding, 4 * rounding, found, at)
             _put(v, samples, advance(V_, here), stride_v, n, reverse, samples)
             _multiply(Dt, h_pad, h, g, zeros, carry, width, samples)
             _multiply(Bt, h_pad, n_pad, v, carry, carry, width, samples)

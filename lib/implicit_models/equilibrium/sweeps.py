@@ -7,6 +7,10 @@ gives its residual, then evaluated.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int8, Int32
 
 from implicit_models.kernels import kernel
 
@@ -50,6 +54,63 @@ GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for div
     STALLS,
     N_LANE_ROWS,
 ) = range(16)
+
+
+class Problem(NamedTuple):
+    """N equilibria x = phi(A x + b), or with `adjoint` v = d (A' v + b), and how they are swept: from `start` if
+    `warm`, in `reverse` from the last state to the first. code, slope: of the activation, see `gauss_seidel`."""
+
+    A: Float[np.ndarray, "n n"]
+    adjoint: bool
+    b: Float[np.ndarray, "N n"]
+    d: Float[np.ndarray, "N n"]
+    code: Int8[np.ndarray, " n"]
+    slope: Float[np.ndarray, " n"]
+    start: Float[np.ndarray, "N n"]
+    warm: bool
+    reverse: bool
+
+
+class Stop(NamedTuple):
+    """When a sample is done: its residual is at most tol, relative to its largest state or not, or after max_iter
+    sweeps."""
+
+    tol: float
+    relative: bool
+    max_iter: int
+
+
+class Found(NamedTuple):
+    """Residual, sweeps and status of every sample."""
+
+    residual: Float[np.ndarray, " N"]
+    n_iter: Int32[np.ndarray, " N"]
+    status: Int8[np.ndarray, " N"]
+
+
+class Block(NamedTuple):
+    """Pointers to what a sweep reads and writes: the packed matrix, states of `samples` lanes, one state after the
+    other, what the activation needs a state, and the table of the lanes. `width` registers a state; n_pad states, a
+    multiple of ROWS."""
+
+    panel: object
+    corner: object
+    x: object
+    rhs: object
+    step: object
+    gain: object
+    adjoint: bool
+    code: object
+    slope: object
+    diagonal: object
+    above: object
+    below: object
+    width: int
+    samples: int
+    n_pad: int
+    table: object
+    out: object
+    scratch: object
 
 
 @kernel
@@ -102,16 +163,16 @@ def _smooth_root(rest, old, a, code, scratch):
 
 
 @kernel
-def sweep(
-    panel, corner, x, rhs, step, gain, adjoint, code, slope, diagonal, above, below, width, n_pad, table, out, scratch
-):
+def sweep(block):
     """One sweep over all states of a block.
 
     In an active lane `change` becomes the largest change of a state. A frozen lane keeps its states, so that the same
     sums give its residual, phi(A x + b) - x, in the same place.
     """
+    corner, x, step, gain, adjoint = block.corner, block.x, block.step, block.gain, block.adjoint
+    code, slope, diagonal, above, below = block.code, block.slope, block.diagonal, block.above, block.below
+    samples, n_pad, table, out = block.samples, block.n_pad, block.table, block.out
     n_lanes = lanes(x)
-    samples = width * n_lanes
     zero = spread(x, 0.0)
     for lane in range(0, samples, n_lanes):
         store(table, LAST_CHANGE * samples + lane, load(table, CHANGE * samples + lane))
@@ -121,7 +182,7 @@ def sweep(
         store(table, SQUARE * samples + lane, zero)
         store(table, PRODUCT * samples + lane, zero)
     for row in range(0, n_pad, ROWS):
-        multiply_panel(panel, row, n_pad, x, rhs, out, width)
+        multiply_panel(block.panel, row, n_pad, x, block.rhs, out, block.width)
         for lane in range(0, samples, n_lanes):
             active = load(table, ACTIVE * samples + lane)
             change, scale = load(table, CHANGE * samples + lane), load(table, SCALE * samples + lane)
@@ -140,7 +201,7 @@ def sweep(
                 elif diagonal[i] == 0:
                     new = _smooth(x, rest, code[i])
                 else:
-                    new = _smooth_root(rest, old, diagonal[i], code[i], scratch)
+                    new = _smooth_root(rest, old, diagonal[i], code[i], block.scratch)
                 difference = new - old
                 if diagonal[i] != 0:
                     value = multiply_add(spread(x, diagonal[i]), old, rest)
@@ -166,14 +227,15 @@ def sweep(
 
 
 @kernel
-def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
+def freeze(block, lane, contraction, stop, rounding):
     """Freeze the lanes of one register that have converged, diverged or used up their sweeps."""
+    table, samples = block.table, block.samples
     one, zero = spread(table, 1.0), spread(table, 0.0)
     before, change = load(table, ACTIVE * samples + lane), load(table, CHANGE * samples + lane)
     count, limit = load(table, COUNT * samples + lane), load(table, LIMIT * samples + lane)
     limit = where_positive(count, limit, change * spread(table, GROWTH_LIMIT))
     bound, scale = load(table, BOUND * samples + lane), load(table, SCALE * samples + lane)
-    if relative:
+    if stop.relative:
         bound = bound * scale
     # Near the last place the change ceases to decrease: each time, a quarter of an eps more is put down to rounding
     unit_roundoff, last = scale * spread(table, rounding), load(table, LAST_CHANGE * samples + lane)
@@ -189,7 +251,7 @@ def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
     # the residual after a sweep is at most contraction times the change; NaN freezes too
     active = where_positive(multiply_add(spread(table, contraction), change, zero - bound), before, zero)
     active = where_positive(limit - change, active, zero)
-    active = where_positive(spread(table, max_iter) - count, active, zero)
+    active = where_positive(spread(table, stop.max_iter) - count, active, zero)
     store(table, COUNT * samples + lane, count)
     store(table, LIMIT * samples + lane, limit)
     store(table, ACTIVE * samples + lane, active)
@@ -198,12 +260,13 @@ def freeze(table, lane, samples, contraction, relative, rounding, max_iter):
 
 
 @kernel
-def extrapolate(table, lane, samples, x, step, n_pad):
+def extrapolate(block, lane):
     """Add the rest of the geometric series, x += rho / (1 - rho) (x_k - x_{k-1}), in the lanes where it has set in.
 
     The change that follows is |step_k - rho step_{k-1}| / (1 - rho): the step is taken where this is less than half
     of the present change, and never again in a lane where changes have not decreased since the last one.
     """
+    table, samples, x, step = block.table, block.samples, block.x, block.step
     one, zero = spread(table, 1.0), spread(table, 0.0)
     count = load(table, COUNT * samples + lane)
     quotient = count * spread(table, 1 / _EXTRAPOLATE_EVERY)
@@ -224,7 +287,7 @@ def extrapolate(table, lane, samples, x, step, n_pad):
     previous = where_positive(due, where_positive(previous - change, change, zero), previous)
     store(table, PREVIOUS * samples + lane, previous)
     if any_positive(factor):
-        for position in range(lane, n_pad * samples, samples):
+        for position in range(lane, block.n_pad * samples, samples):
             # steps of the other lanes are finite or their lanes are frozen
             store(
                 x,

@@ -34,7 +34,7 @@ _TRIALS, _FLAT = 8, 0.3  # of the line search, and the share of the first slope 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}
 
 
-@kernel(fastmath=_REASSOCIATE, error_model="numpy")
+@kernel(fastmath=_REASSOCIATE)
 def _inputs(q, u0, radius, theta, position, curvature):
     """Input of the central path for every coordinate, its derivative in q; returns q'u0 + sum radius |q|."""
     total = 0.0
@@ -47,7 +47,7 @@ def _inputs(q, u0, radius, theta, position, curvature):
     return total
 
 
-@kernel(error_model="numpy")
+@kernel
 def _corner_weights(values, theta, weights):
     """p_v = theta / (level - value_v) that add up to 1."""
     top = values[0]
@@ -71,7 +71,7 @@ def _corner_weights(values, theta, weights):
         weights[v] /= total
 
 
-@kernel(fastmath=_REASSOCIATE, error_model="numpy")
+@kernel(fastmath=_REASSOCIATE)
 def _inputs_along(q, dq, t, u0, radius, theta):
     """First and second derivative in t of the inputs' part at q + t dq."""
     first, second = 0.0, 0.0
@@ -84,7 +84,7 @@ def _inputs_along(q, dq, t, u0, radius, theta):
     return first, second
 
 
-@kernel(error_model="numpy")
+@kernel
 def _line_minimum(relaxed, q, dq, mu, dmu, lam, dlam, theta, descent):
     """Step length near the minimum along a direction whose slope at 0 is -descent, by Newton's method in a bracket."""
     bias, u0, radius = relaxed.bias, relaxed.u0, relaxed.radius
@@ -122,7 +122,7 @@ def _line_minimum(relaxed, q, dq, mu, dmu, lam, dlam, theta, descent):
     return t
 
 
-@kernel(error_model="numpy")
+@kernel
 def _cholesky_solve(H, g):
     """H^-1 g in place of g, H positive definite and overwritten; False where it is not."""
     k = g.size
@@ -150,7 +150,7 @@ def _cholesky_solve(H, g):
     return True
 
 
-@kernel(error_model="numpy")
+@kernel
 def ascend(relaxed, lam, steps, tol, allowed, enough):
     """Minimise g from lam (k), which is overwritten by the best multipliers; returns (g there, Newton steps).
 

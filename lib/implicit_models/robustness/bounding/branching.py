@@ -22,7 +22,7 @@ from implicit_models.robustness.bounding.dual_samples import Functionals, bound_
 from implicit_models.robustness.bounding.relaxation import PIECEWISE_LINEAR
 
 
-@kernel(error_model="numpy")
+@kernel
 def _widest(zl, zh, code, a, fixed, lam, w, A):
     """The unit whose triangle costs the functional w most: |mu_i| times the height of its triangle at the kink, where
     mu = w + A'lam; -1 if none is left.

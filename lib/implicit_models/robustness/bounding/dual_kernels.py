@@ -114,7 +114,7 @@ def support_gap(q, u0, radius):
     return total
 
 
-@kernel(error_model="numpy")
+@kernel
 def lowest(q, u0, radius, card):
     """inf of q'u over the set; card < 0 for all coordinates."""
     p = q.size
@@ -135,7 +135,7 @@ def lowest(q, u0, radius, card):
     return middle - moved
 
 
-@kernel(error_model="numpy")
+@kernel
 def select(values, k):
     """Reorder so that values[:k] <= values[k] <= values[k + 1:], by Hoare's algorithm with the median of three."""
     low, high = 0, values.size - 1
@@ -169,7 +169,7 @@ def select(values, k):
             high = i - 1
 
 
-@kernel(error_model="numpy")
+@kernel
 def sample_of(sets, s):
     """The sample s of some sets, without a copy."""
     return Sample(
@@ -185,7 +185,7 @@ def sample_of(sets, s):
     )
 
 
-@kernel(error_model="numpy")
+@kernel
 def split_units(zl, zh, code, a, fixed):
     """(order, slope, n_linear): units that matter, the linear ones first; linear units of slope zero do not.
 
@@ -209,7 +209,7 @@ def split_units(zl, zh, code, a, fixed):
     return order[:count], slope[:n_linear], n_linear
 
 
-@kernel(error_model="numpy")
+@kernel
 def block(M, rows, columns):
     """M[rows][:, columns], contiguous."""
     out = np.empty((rows.size, columns.size))
@@ -219,7 +219,7 @@ def block(M, rows, columns):
     return out
 
 
-@kernel(error_model="numpy")
+@kernel
 def rows_at(M, rows):
     """M[rows]."""
     out = np.empty((rows.size, M.shape[1]))
@@ -235,7 +235,7 @@ def product(M, N):
     return np.dot(M, N)
 
 
-@kernel(error_model="numpy")
+@kernel
 def eliminated(A, slope):
     """R = (I - S A_LL)^-1 S of the linear units, the first of A, with slopes S."""
     n = slope.size
@@ -254,7 +254,7 @@ def eliminated(A, slope):
     return R
 
 
-@kernel(error_model="numpy")
+@kernel
 def reduce(model, sample):
     """`Reduced` of a sample."""
     code, a, zl, zh = model.code, model.slope, sample.zl, sample.zh
@@ -281,7 +281,7 @@ def reduce(model, sample):
     return Reduced(order, n_linear, A, B, R, feed, among, onto, below, above)
 
 
-@kernel(error_model="numpy")
+@kernel
 def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
     """lambda (k, rows) of lambda = s (C + A~' lambda): slope `below` where the bracket is positive, `above` where it
     is negative.
@@ -309,7 +309,7 @@ def adjoint_sweeps(reduced, C, below, above, sweeps, tol):
     return lam
 
 
-@kernel(error_model="numpy")
+@kernel
 def multipliers(reduced, C, sweeps, tol):
     """Multipliers (rows, m) of rows C (rows, m)."""
     rows, m = C.shape
@@ -340,7 +340,7 @@ def multipliers(reduced, C, sweeps, tol):
     return lam
 
 
-@kernel(error_model="numpy")
+@kernel
 def evaluate(model, sample, reduced, lam, C, Q, constant, extra, out):
     """Bounds `out` of the rows for multipliers lam (rows, m), rounding taken off; C (rows, m), Q = V + lam B (rows, p).
 
@@ -361,7 +361,7 @@ def evaluate(model, sample, reduced, lam, C, Q, constant, extra, out):
         out[r] = total - model.coefficient * size
 
 
-@kernel(error_model="numpy")
+@kernel
 def refine(model, sets, sweeps, keep, turn, record, gains):
     """One pass over the samples that are live: bounds of every non-linear unit's pre-activation from all bounds before
     it, in place of zl and zh.
@@ -375,7 +375,7 @@ def refine(model, sets, sweeps, keep, turn, record, gains):
             gains[s] = _refined(model, sample_of(sets, s), sweeps, keep, turn, record, s)
 
 
-@kernel(error_model="numpy")
+@kernel
 def _refined(model, sample, sweeps, keep, turn, record, s):
     """`refine` of one sample; returns its gain."""
     reduced = reduce(model, sample)

@@ -46,7 +46,7 @@ class Functionals(NamedTuple):
     extra: Float[np.ndarray, "N rows"]
 
 
-@kernel(error_model="numpy")
+@kernel
 def bound_functionals(model, sets, rows, sweeps, steps, stop, lower, kept):
     """Lower bounds of the live samples' rows, raised in `lower` (N, rows) where they are better.
 
@@ -62,7 +62,7 @@ def bound_functionals(model, sets, rows, sweeps, steps, stop, lower, kept):
             _bounded(model, sample_of(sets, s), row, sweeps, steps, stop, lower[s], part, out, tried)
 
 
-@kernel(error_model="numpy")
+@kernel
 def _bounded(model, sample, rows, sweeps, steps, stop, lower, kept, out, again):
     """`bound_functionals` of one sample. out, again (rows,): scratch."""
     count, p = rows.W.shape[0], rows.V.shape[1]
@@ -101,7 +101,7 @@ def _bounded(model, sample, rows, sweeps, steps, stop, lower, kept, out, again):
         lower[r] = max(lower[r], out[r])
 
 
-@kernel(error_model="numpy")
+@kernel
 def _corners(reduced, sample, slope):
     """Corners (k, 3) of the triangles of the non-linear units."""
     k = reduced.order.size - reduced.n_linear
@@ -113,7 +113,7 @@ def _corners(reduced, sample, slope):
     return z, x
 
 
-@kernel(error_model="numpy")
+@kernel
 def _ascend_rows(model, sample, reduced, rows, C, lam, steps, stop, lower, found):
     """Better multipliers in place of lam (rows, m) with bounds `found`; with `stop` for the rows not positive yet."""
     count, m = C.shape

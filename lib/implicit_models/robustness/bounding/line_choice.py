@@ -40,7 +40,7 @@ class Relaxation(NamedTuple):
     corners_x: Float[np.ndarray, "k 3"]
 
 
-@kernel(error_model="numpy")
+@kernel
 def _relaxed_state(reduced, source, mu, corners_z, corners_x, x, z):
     """Relaxed state x, z with source B~ u + b~; False where it leaves a triangle."""
     k = mu.size
@@ -66,7 +66,7 @@ def _relaxed_state(reduced, source, mu, corners_z, corners_x, x, z):
     return inside
 
 
-@kernel(error_model="numpy")
+@kernel
 def _follow(reduced, c, z, corners_z, corners_x, lam):
     """Multipliers of the chord where mu > 0 and of the piece of z where mu < 0, in place."""
     k = z.size
@@ -89,7 +89,7 @@ def _follow(reduced, c, z, corners_z, corners_x, lam):
             break
 
 
-@kernel(error_model="numpy")
+@kernel
 def bound_of(relaxed, q, lam, mu):
     """g at lam with its q; fills mu."""
     reduced, bias, c, u0, radius = relaxed.reduced, relaxed.bias, relaxed.c, relaxed.u0, relaxed.radius
@@ -108,7 +108,7 @@ def bound_of(relaxed, q, lam, mu):
     return total
 
 
-@kernel(error_model="numpy")
+@kernel
 def choose_lines(relaxed, lam, sufficient, enough):
     """Improve lam (k) in place; returns (g, whether the gap to the optimum is at most `sufficient` or g < enough).
     Arguments: see `ascend`.

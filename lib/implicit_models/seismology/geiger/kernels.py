@@ -112,7 +112,7 @@ def jacobian(u, z, place, time, tables, north, east, J, r):
         r[i] = time[i] - T
 
 
-@kernel
+@kernel(error_model="python")  # picks without any weight are an error
 def normal_equations(u, z, place, time, weight, baz, baz_weight, tables, north, east, H, g, J, r):
     """(chi-square, t0) at (u, z); fills H (3, 3), g (3,) of H x = g for the step x, J, r and the frame at u."""
     jacobian(u, z, place, time, tables, north, east, J, r)

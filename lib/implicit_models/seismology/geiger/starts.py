@@ -42,7 +42,7 @@ def chord_times(tables, depth, row):
         row[k] = travel_time(tables, depth, 2 * math.asin(half))[0]
 
 
-@kernel
+@kernel(error_model="python")  # picks without any weight are an error
 def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, rings, points, robust, position, cost):
     """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
 

@@ -47,7 +47,7 @@ def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
     )
 
 
-@kernel(error_model="numpy")
+@kernel
 def lookup(tables, depth, dist):
     """(T s, dT/dz s/km, dT/dDelta s/degree) at a depth (km) and a distance (degrees); NaN outside the grid.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from implicit_models.kernels import kernel
 
-OPTIONS = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
+OPTIONS = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 PIVOT = 1e-12  # a join with a relative pivot below this is linearly dependent on the active columns
 
 

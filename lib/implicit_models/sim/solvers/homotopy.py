@@ -24,7 +24,7 @@ AGAIN = 1e-9  # a column that just left may not rejoin on the same side within t
 BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound to count as doing so
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
-SCAN = {"error_model": "numpy", "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
+SCAN = {"fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
 
 
 @kernel(**OPTIONS)

@@ -28,10 +28,12 @@ NOISE = 64 * 2.2e-16  # rounding of a correlation, relative to the largest at th
 
 
 @kernel(**OPTIONS)
-def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, noise):
+def settle(row, space, lam, kappa, inside, k, noise):
     """The solution of the active set with its signs; one refinement if needed. Returns (mu, residual relative to its
     bound)."""
-    u, w, total, x, q = work[0], work[1], work[2], work[4], work[5]
+    G, c, ridge = row.G, row.c, row.ridge
+    a, r, active, R, sign = space.a, space.r, space.active, space.R, space.sign
+    u, w, total, x, q = space.scratch[0], space.scratch[1], space.scratch[2], space.scratch[4], space.scratch[5]
     norm, rate = 0.0, 0.0
     for i in range(k):
         u[i] = c[active[i]] - lam * sign[active[i]]
@@ -80,21 +82,22 @@ def settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, nois
 
 
 @kernel(**OPTIONS)
-def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise):
+def leap(row, space, lam, target, kappa, inside, k, noise):
     """One long step from the solution at penalty lam to the one at target > 0.
 
     Args:
         kappa: radius of the ball; negative for none. inside: 1.0 for its columns, else 0.0.
-        sign: (d,) signs of the active columns, 0 elsewhere; updated.
-        noise: absolute error of a correlation that counts as rounding. work: (6, d) and kept: (2, d) scratch. Others as
-            in `homotopy.follow`.
+        noise: absolute error of a correlation that counts as rounding. Others as in `homotopy.follow`.
 
     Returns:
         (k, mu, rounds): the solution at target; or rounds = -1 and the solution at lam; or -2 where the factor has no
         room.
     """
+    G, c, ridge = row.G, row.c, row.ridge
+    a, r, active, R, barred = space.a, space.r, space.active, space.R, space.barred
+    sign, kept = space.sign, space.kept
     d = c.shape[0]
-    u, x = work[0], work[4]
+    u, x = space.scratch[0], space.scratch[4]
     before = k
     for i in range(k):
         kept[0, i] = active[i]
@@ -104,7 +107,7 @@ def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, rid
             barred[j] = 0.0
     failed, least = -1, d
     for rounds in range(1, ROUNDS + 1):
-        mu, worst = settle(G, c, target, kappa, inside, a, r, active, k, R, sign, work, ridge, noise)
+        mu, worst = settle(row, space, target, kappa, inside, k, noise)
         if not worst < 1e-6:
             break
         changes = 0
@@ -156,5 +159,5 @@ def leap(G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, rid
             sign[j] = kept[1, i]
             barred[j] = NEVER
             k += 1
-    mu, worst = settle(G, c, lam, kappa, inside, a, r, active, k, R, sign, work, ridge, noise)
+    mu, worst = settle(row, space, lam, kappa, inside, k, noise)
     return k, mu, failed

@@ -24,8 +24,8 @@ from jaxtyping import Float
 
 from implicit_models.kernels import kernel
 from implicit_models.sim.solvers.cholesky import OPTIONS
-from implicit_models.sim.solvers.homotopy import GROW, LARGE, follow, start
-from implicit_models.sim.solvers.row_kernels import FEW, recomputed_gap, solve_chunk
+from implicit_models.sim.solvers.homotopy import GROW, LARGE, Row, Stop, follow, start, workspace
+from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, recomputed_gap, solve_chunk
 from implicit_models.sim.solvers.rows import VIOLATION, solve_radii
 
 REASONS = ("optimal", "fista", "inaccurate", "not_finite", "saturated", "empty")
@@ -85,48 +85,21 @@ def path_to_sizes(G, C, zz, sizes, A, gap, value, reason):
     That is the knot where one column more joins, still with coefficient zero. reason: LARGE where it was reached.
     """
     r, d = C.shape
-    room = min(d, sizes[-1] + 2)
-    R = np.zeros((room, room))
-    active = np.zeros(room, np.int64)
-    a, res, work, barred = np.empty(d), np.empty(d), np.empty((6, d)), np.empty(d)
-    zeros, ones, ball = np.zeros(d), np.ones(d), np.ones(d, np.bool_)
+    space, ball = workspace(d, min(d, sizes[-1] + 2)), np.ones(d, np.bool_)
     for i in range(r):
-        tau = start(G, C[i], a, res, barred)
-        last, k = (
-            END_OF_PATH * tau,
-            0,
-        )  # nearer to zero the correlations of a target that is fitted exactly are rounding alone
+        row = Row(G, C[i], zz[i], ball, 0.0, 0.0)
+        tau = start(G, C[i], space.a, space.r, space.barred)
+        # nearer to zero the correlations of a target that is fitted exactly are rounding alone
+        last, k, stop = END_OF_PATH * tau, 0, Stop(-1.0, 0.0, 40 * d + 1000)
         for t in range(len(sizes)):
             why = LARGE
             if k < sizes[t] + 1 and tau > last:
-                k, tau, _, why = follow(
-                    G,
-                    C[i],
-                    zeros,
-                    ones,
-                    tau,
-                    last,
-                    -1.0,
-                    ball,
-                    a,
-                    res,
-                    active,
-                    k,
-                    R,
-                    work,
-                    barred,
-                    0.0,
-                    zz[i],
-                    0.0,
-                    -1.0,
-                    0.0,
-                    sizes[t] + 1,
-                    40 * d + 1000,
-                )
-            A[i, t] = a
+                k, tau, _, why = follow(row, space, space.zeros, space.ones, tau, last, -1.0, k, stop, sizes[t] + 1)
+            for j in range(d):
+                A[i, t, j] = space.a[j]
             # a is optimal for the radius ||a||_1, whose multiplier is tau
-            norm = np.abs(a).sum()
-            gap[i, t], value[i, t], _ = recomputed_gap(G, C[i], zz[i], a, active, k, norm, 0.0, ball, 0.0, work[5])
+            norm = np.abs(space.a).sum()
+            gap[i, t], value[i, t], _ = recomputed_gap(row, space, k, norm)
             reason[i, t] = why
             if why == GROW:
                 break
@@ -305,30 +278,11 @@ def _radii(G, C, zz, kappas, beta, rtol, atol):
     ball, room = np.ones(d, bool), min(d, 256)
     if not np.isfinite(kappas).any():
         ball = np.zeros(d, bool)
-    while (
-        solve_chunk(
-            G,
-            C,
-            zz,
-            kappas,
-            beta,
-            ball,
-            0.0,
-            rtol,
-            slack,
-            FEW,
-            room,
-            20 * d + 1000,
-            A,
-            multiplier,
-            gap,
-            value,
-            violation,
-            pieces,
-            why,
-        )
-        < r
-    ):
+    problem, found = (
+        Problem(G, C, zz, kappas, beta, ball, 0.0),
+        Found(A, multiplier, gap, value, violation, pieces, why),
+    )
+    while solve_chunk(problem, rtol, slack, FEW, room, 20 * d + 1000, found) < r:
         room = min(d, 2 * room)
     reason = np.full((r, K), OPTIMAL, np.int8)
     good = ((gap <= rtol * value) | (gap <= slack[:, None])) & (

@@ -54,7 +54,8 @@ def lasso_gap(c, zz, lam, a, r):
 @kernel(**OPTIONS)
 def correlations(G, c, ridge, a, r):
     """r = c - G a - ridge a."""
-    r[:] = c
+    for j in range(c.size):
+        r[j] = c[j]
     for j in range(c.size):
         x = a[j]
         if x != 0.0:

@@ -15,6 +15,11 @@ Source:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
 from implicit_models.kernels import kernel
 from implicit_models.sim.solvers.cholesky import OPTIONS, append, backward, delete, extend, forward
 
@@ -25,6 +30,67 @@ BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
 SCAN = {"fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
+
+
+class Row(NamedTuple):
+    """One row problem: Gram matrix, products with the target and its squared norm, columns in the ball, penalties."""
+
+    G: Float[np.ndarray, "d d"]
+    c: Float[np.ndarray, " d"]
+    zz: float
+    ball: Bool[np.ndarray, " d"]
+    ridge: float
+    beta: float
+
+
+class Workspace(NamedTuple):
+    """Solution of the present row, and scratch.
+
+    a, r: coefficients and correlations c - G a - ridge a. active, R: columns in use, and the factor of `cholesky`.
+    barred: NEVER for a column that may not join: active, or all zeros, or (2 NEVER) dependent on the active ones. sign:
+    of the active columns, 0 elsewhere. inside: 1.0 for the columns of the ball. level: a penalty a column.
+    """
+
+    a: Float[np.ndarray, " d"]
+    r: Float[np.ndarray, " d"]
+    active: Int[np.ndarray, " room"]
+    R: Float[np.ndarray, "room room"]
+    barred: Float[np.ndarray, " d"]
+    sign: Float[np.ndarray, " d"]
+    inside: Float[np.ndarray, " d"]
+    level: Float[np.ndarray, " d"]
+    zeros: Float[np.ndarray, " d"]
+    ones: Float[np.ndarray, " d"]
+    scratch: Float[np.ndarray, "6 d"]
+    kept: Float[np.ndarray, "2 d"]
+
+
+class Stop(NamedTuple):
+    """Gap at which to stop, relative to the objective and absolute (rtol < 0: not for a gap), and largest number of
+    pieces."""
+
+    rtol: float
+    slack: float
+    cap: int
+
+
+@kernel(**OPTIONS)
+def workspace(d, room):
+    """A `Workspace` for rows of d columns and supports of at most `room`."""
+    return Workspace(
+        np.empty(d),
+        np.empty(d),
+        np.zeros(room, np.int64),
+        np.zeros((room, room)),
+        np.empty(d),
+        np.zeros(d),
+        np.zeros(d),
+        np.empty(d),
+        np.zeros(d),
+        np.ones(d),
+        np.empty((6, d)),
+        np.empty((2, d)),
+    )
 
 
 @kernel(**OPTIONS)
@@ -107,26 +173,23 @@ def exchange(R, k, active, a, j, side, x, q, ball, kappa):
 
 
 @kernel(**OPTIONS)
-def follow(
-    G, c, v0, v1, tau, tau_end, kappa, ball, a, r, active, k, R, work, barred, ridge, zz, base, rtol, slack, large, cap
-):
-    """Follow the path from tau to tau_end; a, r, active[:k], R and barred hold the solution at tau and are updated.
+def follow(row, space, v0, v1, tau, tau_end, kappa, k, stop, large):
+    """Follow the path from tau to tau_end; `space` holds the solution at tau, with k active columns, and is updated.
 
     Args:
-        kappa: bound on the l1 norm over `ball`; negative for none.
-        work: (6, d) scratch.
-        barred: NEVER for a column that may not join: active, or all zeros, or (2 NEVER) dependent on the active ones.
-        base: the penalty beta at the end of the path; where the whole vector is in the ball the gap at tau is
-            (tau - base)(kappa - ||a||_1).
-        rtol, slack: gap at which to stop, relative to the objective and absolute; rtol < 0 switches it off.
-        large: support at which to stop with LARGE. cap: largest number of pieces.
+        kappa: bound on the l1 norm over the ball; negative for none.
+        row: its beta is the penalty at the end of the path; where the whole vector is in the ball the gap at tau is
+            (tau - beta)(kappa - ||a||_1).
+        large: support at which to stop with LARGE.
 
     Returns:
         (k, tau, pieces, reason), reason one of END, KAPPA, GAP, LARGE, CAP, GROW (the factor has no room for one more
         column).
     """
+    G, c, ball, ridge, rtol = row.G, row.c, row.ball, row.ridge, stop.rtol
+    a, r, active, R, barred = space.a, space.r, space.active, space.R, space.barred
     d = c.shape[0]
-    u, w, dr, times, x = work[0], work[1], work[2], work[3], work[4]
+    u, w, dr, times, x = space.scratch[0], space.scratch[1], space.scratch[2], space.scratch[3], space.scratch[4]
     direction = 1.0 if tau_end > tau else -1.0
     for i in range(k):
         u[i] = v1[active[i]] if r[active[i]] > 0.0 else -v1[active[i]]
@@ -136,7 +199,7 @@ def follow(
             barred[q] = 0.0
     left, left_side = -1, 0.0
     pieces = 0
-    while pieces < cap:
+    while pieces < stop.cap:
         pieces += 1
         backward(R, k, u, w)
         combine(G, active, k, w, dr)
@@ -190,7 +253,7 @@ def follow(
             for i in range(k):
                 norm += abs(a[active[i]])
                 fit += a[active[i]] * c[active[i]]
-            if enough(zz, fit, norm, tau, base, kappa, rtol, slack):
+            if enough(row.zz, fit, norm, tau, row.beta, kappa, rtol, stop.slack):
                 return k, tau, pieces, GAP
         if event == LEAVE:
             j = active[at]

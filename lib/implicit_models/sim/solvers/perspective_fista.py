@@ -65,10 +65,12 @@ def fista_rows(G, C, alpha, knee, kappa, ball, lipschitz, A, mu, iterations):
     step = 1.0 / lipschitz
     for i in range(C.shape[0]):
         a, c = A[i], C[i]
-        y[:] = a
+        for j in range(d):
+            y[j] = a[j]
         momentum = 1.0
         for _ in range(iterations):
-            v[:] = c
+            for j in range(d):
+                v[j] = c[j]
             for j in range(d):
                 if y[j] != 0.0:
                     g, x = G[j], y[j]

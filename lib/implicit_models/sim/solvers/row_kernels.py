@@ -11,24 +11,43 @@ and need no second phase; where they fail, the row goes on, or starts again, eve
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from implicit_models.kernels import kernel
 from implicit_models.sim.solvers.active_set import NOISE, leap
 from implicit_models.sim.solvers.cholesky import OPTIONS
-from implicit_models.sim.solvers.homotopy import CAP, END, GAP, GROW, KAPPA, LARGE, combine, enough, follow, start
+from implicit_models.sim.solvers.homotopy import (
+    CAP,
+    END,
+    GAP,
+    GROW,
+    KAPPA,
+    LARGE,
+    Row,
+    Stop,
+    combine,
+    enough,
+    follow,
+    start,
+    workspace,
+)
 
 EVERYTHING = 1 << 40
 FEW = 80  # support up to which the path is followed event by event
 
 
 @kernel(**OPTIONS)
-def recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, r):
-    """Duality gap, objective and norm over the ball from a alone; overwrites r. See `certificate.certify`."""
+def recomputed_gap(row, space, k, kappa):
+    """Duality gap, objective and norm over the ball from a alone. See `certificate.certify`."""
+    c, zz, ball, ridge, beta = row.c, row.zz, row.ball, row.ridge, row.beta
+    a, active, r = space.a, space.active, space.scratch[5]
     values = np.empty(k)
     for i in range(k):
         values[i] = a[active[i]]
-    combine(G, active, k, values, r)
+    combine(row.G, active, k, values, r)
     fit, square, size, norm_ball, norm = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(k):
         j = active[i]
@@ -56,44 +75,21 @@ def recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, r):
 
 
 @kernel(**OPTIONS)
-def descend(
-    G,
-    c,
-    lam,
-    beta,
-    kappa,
-    inside,
-    everything,
-    a,
-    r,
-    active,
-    k,
-    R,
-    work,
-    barred,
-    ridge,
-    zz,
-    rtol,
-    slack,
-    sign,
-    kept,
-    noise,
-):
+def descend(row, space, lam, kappa, inside, everything, k, stop, noise):
     """Long steps in the penalty from lam down to beta; arguments as in `long_step.leap`.
 
     Returns:
         (k, lam, multiplier of the ball, rounds, reason): END at beta, KAPPA or GAP before it where the whole vector is
         in the ball, GROW, or CAP where a step fails however short; then lam is where it stands.
     """
+    c, a, r, active, sign, beta = row.c, space.a, space.r, space.active, space.sign, row.beta
     sign[:] = 0.0
     for i in range(k):
         sign[active[i]] = 1.0 if r[active[i]] > 0.0 else -1.0
     share, least, total, mu = 0.6, 0.05, 0, 0.0
     while lam > beta:
         target = max(beta, share * lam)
-        k, mu, rounds = leap(
-            G, c, lam, target, kappa, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise
-        )
+        k, mu, rounds = leap(row, space, lam, target, kappa, inside, k, noise)
         if rounds == -2:
             return k, lam, mu, total, GROW
         if rounds < 0:
@@ -118,7 +114,7 @@ def descend(
                 fit += a[active[i]] * c[active[i]]
             if mu > 0.0:
                 return k, lam, mu, total, KAPPA
-            if enough(zz, fit, norm, lam, beta, kappa, rtol, slack):
+            if enough(row.zz, fit, norm, lam, beta, kappa, stop.rtol, stop.slack):
                 return k, lam, mu, total, GAP
     return k, lam, mu, total, END
 
@@ -132,39 +128,46 @@ def ball_norm(a, active, k, ball):
     return total
 
 
+class Problem(NamedTuple):
+    """Row problems: kappas (r, K) ascending, inf for no ball."""
+
+    G: Float[np.ndarray, "d d"]
+    C: Float[np.ndarray, "r d"]
+    zz: Float[np.ndarray, " r"]
+    kappas: Float[np.ndarray, "r K"]
+    beta: Float[np.ndarray, " r"]
+    ball: Bool[np.ndarray, " d"]
+    ridge: float
+
+
+class Found(NamedTuple):
+    """Solutions: coefficients, multiplier of the ball, gap, objective, what the norm exceeds the radius by, pieces of
+    the path, and why it stopped."""
+
+    A: Float[np.ndarray, "r K d"]
+    multiplier: Float[np.ndarray, "r K"]
+    gap: Float[np.ndarray, "r K"]
+    value: Float[np.ndarray, "r K"]
+    violation: Float[np.ndarray, "r K"]
+    pieces: Int[np.ndarray, "r K"]
+    reason: Int[np.ndarray, "r K"]
+
+
 @kernel(**OPTIONS)
-def whole_ball_row(
-    G,
-    c,
-    zz,
-    kappas,
-    beta,
-    ball,
-    ones,
-    zeros,
-    ridge,
-    rtol,
-    slack,
-    few,
-    cap,
-    a,
-    r,
-    active,
-    R,
-    work,
-    barred,
-    sign,
-    kept,
-    A,
-    multiplier,
-    gap,
-    value,
-    violation,
-    pieces,
-    reason,
-):
-    """All radii of one row in one pass, in ascending order; returns False where the factor has no room."""
-    tau = start(G, c, a, r, barred)
+def _write(row, space, k, kappa, mu, steps, why, found, i, t):
+    """Write the solution in `space` as that of row i at its radius t."""
+    found.multiplier[i, t], found.pieces[i, t], found.reason[i, t] = mu, steps, why
+    found.gap[i, t], found.value[i, t], norm = recomputed_gap(row, space, k, kappa)
+    found.violation[i, t] = max(norm - kappa, 0.0)
+    for j in range(space.a.shape[0]):
+        found.A[i, t, j] = space.a[j]
+
+
+@kernel(**OPTIONS)
+def whole_ball_row(row, space, kappas, stop, few, found, i):
+    """All radii of row i in one pass, in ascending order; returns False where the factor has no room."""
+    beta, zeros, ones = row.beta, space.zeros, space.ones
+    tau = start(row.G, row.c, space.a, space.r, space.barred)
     k, long, noise = 0, False, NOISE * tau
     for t in range(kappas.shape[0]):
         kappa = kappas[t]
@@ -172,351 +175,92 @@ def whole_ball_row(
         bounded = kappa < np.inf
         if kappa > 0.0 and tau > beta:
             why = LARGE
-            radius, tolerance = (kappa, rtol) if bounded else (-1.0, -1.0)
+            radius, tolerance = (kappa, stop.rtol) if bounded else (-1.0, -1.0)
+            gap = Stop(tolerance, stop.slack, stop.cap)
             if not long:
-                k, tau, steps, why = follow(
-                    G,
-                    c,
-                    zeros,
-                    ones,
-                    tau,
-                    beta,
-                    radius,
-                    ball,
-                    a,
-                    r,
-                    active,
-                    k,
-                    R,
-                    work,
-                    barred,
-                    ridge,
-                    zz,
-                    beta,
-                    tolerance,
-                    slack,
-                    few,
-                    cap,
-                )
+                k, tau, steps, why = follow(row, space, zeros, ones, tau, beta, radius, k, gap, few)
             if why == LARGE:
                 long = True
-                k, at, mu, more, why = descend(
-                    G,
-                    c,
-                    tau,
-                    beta,
-                    radius,
-                    ones,
-                    True,
-                    a,
-                    r,
-                    active,
-                    k,
-                    R,
-                    work,
-                    barred,
-                    ridge,
-                    zz,
-                    rtol,
-                    slack,
-                    sign,
-                    kept,
-                    noise,
-                )
+                k, at, mu, more, why = descend(row, space, tau, radius, ones, True, k, stop, noise)
                 steps += more
                 tau = at + mu
                 if why == CAP:
-                    k, tau, more, why = follow(
-                        G,
-                        c,
-                        zeros,
-                        ones,
-                        tau,
-                        beta,
-                        radius,
-                        ball,
-                        a,
-                        r,
-                        active,
-                        k,
-                        R,
-                        work,
-                        barred,
-                        ridge,
-                        zz,
-                        beta,
-                        tolerance,
-                        slack,
-                        EVERYTHING,
-                        cap,
-                    )
+                    k, tau, more, why = follow(row, space, zeros, ones, tau, beta, radius, k, gap, EVERYTHING)
                     steps += more
             if why == GROW:
                 return False
-        multiplier[t] = max(tau - beta, 0.0) if bounded else 0.0
-        gap[t], value[t], norm = recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, work[5])
-        violation[t] = max(norm - kappa, 0.0)
-        pieces[t] = steps
-        reason[t] = why
-        A[t] = a
+        mu = max(tau - beta, 0.0) if bounded else 0.0
+        _write(row, space, k, kappa, mu, steps, why, found, i, t)
     return True
 
 
 @kernel(**OPTIONS)
-def part_ball_row(
-    G,
-    c,
-    zz,
-    kappas,
-    beta,
-    ball,
-    inside,
-    ones,
-    zeros,
-    level,
-    ridge,
-    rtol,
-    slack,
-    few,
-    cap,
-    a,
-    r,
-    active,
-    R,
-    work,
-    barred,
-    sign,
-    kept,
-    A,
-    multiplier,
-    gap,
-    value,
-    violation,
-    pieces,
-    reason,
-):
-    """All radii of one row whose ball holds some columns only, from the largest; returns False where the factor has no
+def part_ball_row(row, space, kappas, stop, few, found, i):
+    """All radii of row i, whose ball holds some columns only, from the largest; returns False where the factor has no
     room."""
-    k, long, noise = 0, False, 0.0
+    beta, inside = row.beta, space.inside
+    k, long, noise, to_the_end = 0, False, 0.0, Stop(-1.0, stop.slack, stop.cap)
     for t in range(kappas.shape[0] - 1, -1, -1):
         kappa = kappas[t]
         radius = kappa if kappa < np.inf else -1.0
         steps, mu, why = 0, 0.0, END
         done = False
         if long:  # the solution at the radius before is near
-            k, mu, rounds = leap(
-                G, c, beta, beta, radius, inside, a, r, active, k, R, work, barred, ridge, sign, kept, noise
-            )
+            k, mu, rounds = leap(row, space, beta, beta, radius, inside, k, noise)
             if rounds == -2:
                 return False
             done, steps = rounds > 0, max(rounds, 0)
         if not done:
             # long steps early, then earlier, then none: but for a penalty without ridge the caller has a better last
             # resort
-            for attempt in range(2 if ridge == 0.0 and beta > 0.0 else 3):
-                tau = start(G, c, a, r, barred)
+            for attempt in range(2 if row.ridge == 0.0 and beta > 0.0 else 3):
+                tau = start(row.G, row.c, space.a, space.r, space.barred)
                 k, long, noise, mu, why = 0, False, NOISE * tau, 0.0, END
                 early = few if attempt == 0 else (2 if attempt == 1 else EVERYTHING)
                 if tau > beta:
                     k, tau, more, why = follow(
-                        G,
-                        c,
-                        zeros,
-                        ones,
-                        tau,
-                        beta,
-                        -1.0,
-                        ball,
-                        a,
-                        r,
-                        active,
-                        0,
-                        R,
-                        work,
-                        barred,
-                        ridge,
-                        zz,
-                        beta,
-                        -1.0,
-                        slack,
-                        early,
-                        cap,
+                        row, space, space.zeros, space.ones, tau, beta, -1.0, 0, to_the_end, early
                     )
                     steps += more
                 if why == LARGE:
-                    k, tau, mu, more, why = descend(
-                        G,
-                        c,
-                        tau,
-                        beta,
-                        radius,
-                        inside,
-                        False,
-                        a,
-                        r,
-                        active,
-                        k,
-                        R,
-                        work,
-                        barred,
-                        ridge,
-                        zz,
-                        rtol,
-                        slack,
-                        sign,
-                        kept,
-                        noise,
-                    )
+                    k, tau, mu, more, why = descend(row, space, tau, radius, inside, False, k, stop, noise)
                     steps += more
                     long = why == END
                 if why != CAP:
                     break
-            if why == END and not long and radius >= 0.0 and ball_norm(a, active, k, ball) > kappa:
-                k, mu, more, why = follow(
-                    G,
-                    c,
-                    level,
-                    inside,
-                    0.0,
-                    1e280,
-                    kappa,
-                    ball,
-                    a,
-                    r,
-                    active,
-                    k,
-                    R,
-                    work,
-                    barred,
-                    ridge,
-                    zz,
-                    beta,
-                    -1.0,
-                    slack,
-                    EVERYTHING,
-                    cap,
-                )
+            if why == END and not long and radius >= 0.0 and ball_norm(space.a, space.active, k, row.ball) > kappa:
+                k, mu, more, why = follow(row, space, space.level, inside, 0.0, 1e280, kappa, k, to_the_end, EVERYTHING)
                 steps += more
             if why == GROW:
                 return False
-        multiplier[t] = mu
-        gap[t], value[t], norm = recomputed_gap(G, c, zz, a, active, k, kappa, beta, ball, ridge, work[5])
-        violation[t] = max(norm - kappa, 0.0)
-        pieces[t] = steps
-        reason[t] = why
-        A[t] = a
+        _write(row, space, k, kappa, mu, steps, why, found, i, t)
     return True
 
 
 @kernel(**OPTIONS)
-def solve_chunk(
-    G,
-    C,
-    zz,
-    kappas,
-    beta,
-    ball,
-    ridge,
-    rtol,
-    slack,
-    few,
-    room,
-    cap,
-    A,
-    multiplier,
-    gap,
-    value,
-    violation,
-    pieces,
-    reason,
-):
+def solve_chunk(problem, rtol, slack, few, room, cap, found):
     """Solve the rows whose reason is negative; returns the first that needs a larger factor, or the number of rows.
 
     Args:
-        G (d, d), C (r, d), zz (r,), kappas (r, K) ascending, inf for no ball, beta (r,), ball (d,): the problems.
-        ridge, rtol, slack (r,): ridge, and the gap at which to stop, relative and absolute.
+        rtol, slack (r,): the gap at which to stop, relative and absolute.
         few: support up to which the path goes event by event (where part of the row is in the ball, a quarter of it:
             long steps should meet the ball early). room: largest support that the factor holds. cap: pieces.
-        A (r, K, d), multiplier, gap, value (objective), violation, pieces, reason (r, K): the results.
     """
-    d = C.shape[1]
-    everything = ball.all()
-    R = np.zeros((room, room))
-    active = np.zeros(room, np.int64)
-    a, r, work, barred = np.empty(d), np.empty(d), np.empty((6, d)), np.empty(d)
-    sign, kept = np.zeros(d), np.empty((2, d))
-    zeros, ones, inside, level = np.zeros(d), np.ones(d), np.zeros(d), np.empty(d)
-    for j in range(d):
-        inside[j] = 1.0 if ball[j] else 0.0
+    G, C, ball = problem.G, problem.C, problem.ball
+    everything, space = ball.all(), workspace(C.shape[1], room)
+    for j in range(C.shape[1]):
+        space.inside[j] = 1.0 if ball[j] else 0.0
     for i in range(C.shape[0]):
-        if reason[i, 0] >= 0:
+        if found.reason[i, 0] >= 0:
             continue
+        row = Row(G, C[i], problem.zz[i], ball, problem.ridge, problem.beta[i])
+        stop = Stop(rtol, slack[i], cap)
         if everything:
-            fits = whole_ball_row(
-                G,
-                C[i],
-                zz[i],
-                kappas[i],
-                beta[i],
-                ball,
-                ones,
-                zeros,
-                ridge,
-                rtol,
-                slack[i],
-                few,
-                cap,
-                a,
-                r,
-                active,
-                R,
-                work,
-                barred,
-                sign,
-                kept,
-                A[i],
-                multiplier[i],
-                gap[i],
-                value[i],
-                violation[i],
-                pieces[i],
-                reason[i],
-            )
+            fits = whole_ball_row(row, space, problem.kappas[i], stop, few, found, i)
         else:
-            level[:] = beta[i]
-            fits = part_ball_row(
-                G,
-                C[i],
-                zz[i],
-                kappas[i],
-                beta[i],
-                ball,
-                inside,
-                ones,
-                zeros,
-                level,
-                ridge,
-                rtol,
-                slack[i],
-                few // 4,
-                cap,
-                a,
-                r,
-                active,
-                R,
-                work,
-                barred,
-                sign,
-                kept,
-                A[i],
-                multiplier[i],
-                gap[i],
-                value[i],
-                violation[i],
-                pieces[i],
-                reason[i],
-            )
+            space.level[:] = row.beta
+            fits = part_ball_row(row, space, problem.kappas[i], stop, few // 4, found, i)
         if not fits:
-            reason[i] = -1
+            found.reason[i] = -1
             return i
     return C.shape[0]

@@ -20,7 +20,7 @@ from implicit_models.sim.solvers.duality_gap import as_mask, certify, gap_and_ob
 from implicit_models.sim.solvers.fista import fista
 from implicit_models.sim.solvers.gram import as_matrix
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
-from implicit_models.sim.solvers.row_kernels import FEW, solve_chunk
+from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, solve_chunk
 from implicit_models.sim.solvers.unpenalised import eliminate
 from implicit_models.summaries import summary
 
@@ -137,28 +137,10 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
     reason = np.where(finite[:, None], -1, 9) * np.ones((1, K), np.int64)
     radii = kappas if ball.any() else np.full_like(kappas, np.inf)
     room, cap = min(d, 256), 20 * d + 1000
+    problem = Problem(G, C, zz, radii, beta, ball, ridge)
+    found = Found(A, multiplier, gap, value, violation, pieces, reason)
     while r:
-        stop = solve_chunk(
-            G,
-            C,
-            zz,
-            radii,
-            beta,
-            ball,
-            ridge,
-            rtol,
-            slack,
-            FEW,
-            room,
-            cap,
-            A,
-            multiplier,
-            gap,
-            value,
-            violation,
-            pieces,
-            reason,
-        )
+        stop = solve_chunk(problem, rtol, slack, FEW, room, cap, found)
         if stop == r:
             break
         room = min(d, 2 * room)

@@ -8,43 +8,27 @@ import numpy as np
 from implicit_models.kernels import kernel
 from implicit_models.sim.solvers.budget import refit
 from implicit_models.sim.solvers.cholesky import OPTIONS
-from implicit_models.sim.solvers.row_kernels import FEW, solve_chunk
+from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, solve_chunk
 
 
 @kernel(**OPTIONS)
 def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
-    """`row_solver.solve_chunk` of every row: G (b, k, k), c (b, k), zz, kappas, slack (b,) -> a (b, k), gap, value,
+    """`row_kernels.solve_chunk` of every row: G (b, k, k), c (b, k), zz, kappas, slack (b,) -> a (b, k), gap, value,
     violation (b,)."""
     b, k = c.shape
     multiplier, pieces, why = np.empty((1, 1)), np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
     kappa, penalty = np.empty((1, 1)), np.full(1, beta)
     A, own_gap, own_value, over = np.empty((1, 1, k)), np.empty((1, 1)), np.empty((1, 1)), np.empty((1, 1))
+    found = Found(A, multiplier, own_gap, own_value, over, pieces, why)
     for i in range(b):
         kappa[0, 0] = kappas[i]
         A[:], own_gap[:], own_value[:], over[:], why[:] = 0.0, np.nan, 0.0, 0.0, -1
         ball = np.full(k, kappas[i] < np.inf)
-        solve_chunk(
-            G[i],
-            c[i : i + 1],
-            zz[i : i + 1],
-            kappa,
-            penalty,
-            ball,
-            0.0,
-            rtol,
-            slack[i : i + 1],
-            FEW,
-            k + 1,
-            20 * k + 1000,
-            A,
-            multiplier,
-            own_gap,
-            own_value,
-            over,
-            pieces,
-            why,
-        )
-        a[i], gap[i], value[i], violation[i] = A[0, 0], own_gap[0, 0], own_value[0, 0], over[0, 0]
+        problem = Problem(G[i], c[i : i + 1], zz[i : i + 1], kappa, penalty, ball, 0.0)
+        solve_chunk(problem, rtol, slack[i : i + 1], FEW, k + 1, 20 * k + 1000, found)
+        gap[i], value[i], violation[i] = own_gap[0, 0], own_value[0, 0], over[0, 0]
+        for j in range(k):
+            a[i, j] = A[0, 0, j]
 
 
 @kernel(**OPTIONS)

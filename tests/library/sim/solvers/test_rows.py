@@ -305,10 +305,10 @@ def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
     }
     expected = solve_rows(*gram(M, Z), **arguments)
 
-    def gives_up(G, C, zz, *rest):
-        A, multiplier, gap, value, violation, pieces, reason = rest[-7:]
-        A[:], gap[:], value[:], reason[:] = 0, np.inf, 1, 3
-        return len(C)
+    def gives_up(problem, *settings):
+        found = settings[-1]
+        found.A[:], found.gap[:], found.value[:], found.reason[:] = 0, np.inf, 1, 3
+        return len(problem.C)
 
     monkeypatch.setattr(module, "solve_chunk", gives_up)
     monkeypatch.setattr(module, "fista", lambda *a, **k: pytest.fail("no row should reach the iteration"))
@@ -324,10 +324,9 @@ def test_fallback_is_visible_and_certified(monkeypatch):
     M, Z = data()
     exact = solve_rows(*gram(M, Z), kappa=0.5)
 
-    def broken(*arguments):
-        gap = arguments[14]
-        gap[:] = np.inf  # A stays 0
-        return len(arguments[1])
+    def broken(problem, *settings):
+        settings[-1].gap[:] = np.inf  # A stays 0
+        return len(problem.C)
 
     monkeypatch.setattr(module, "solve_chunk", broken)
     rows = solve_rows(*gram(M, Z), kappa=0.5)

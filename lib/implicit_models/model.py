@@ -323,7 +323,7 @@ class ImplicitModel(nn.Module):
 
     def _check_output(self, y: Tensor) -> None:
         """Outputs that are not finite come from an input, or from a parameter, which is an error."""
-        if not transformed() and not bool(torch.isfinite(y.detach().sum())):
+        if not transformed() and not math.isfinite(y.detach().sum().item()):
             self._check_parameters()
 
     def _autocast(self) -> bool:

@@ -71,27 +71,13 @@ def test_gradient_of_chi_square_by_differences(table, lat):
     u, z, place = unit(lat, 20.0), 123.4, unit(station_lat, station_lon)
     time, weight = rng.uniform(200, 260, 7), rng.uniform(0.5, 2, 7)
     baz, baz_weight = rng.uniform(-3, 3, 7), np.where(rng.random(7) < 0.7, rng.uniform(5, 20, 7), 0.0)
-    north, east, H, g, J, r = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3), np.empty((7, 3)), np.empty(7)
+    picks, system = kernels.Picks(place, time, weight, baz, baz_weight), kernels.system_of(7)
+    north, east, g = system.north, system.east, system.g
 
     def chi2(at, depth):
-        return kernels.normal_equations(
-            at,
-            depth,
-            place,
-            time,
-            weight,
-            baz,
-            baz_weight,
-            table.arrays,
-            np.empty(3),
-            np.empty(3),
-            np.empty((3, 3)),
-            np.empty(3),
-            np.empty((7, 3)),
-            np.empty(7),
-        )[0]
+        return kernels.normal_equations(at, depth, picks, table.arrays, kernels.system_of(7))[0]
 
-    kernels.normal_equations(u, z, place, time, weight, baz, baz_weight, table.arrays, north, east, H, g, J, r)
+    kernels.normal_equations(u, z, picks, table.arrays, system)
     reached, step = np.empty(3), 1e-6
     for axis, (a, b) in enumerate(((step, 0.0), (0.0, step))):
         sides = []
@@ -107,8 +93,9 @@ def test_jacobian_by_differences(table, depth, dist):
     lat, lon = 35.0, 179.9
     station_lat, station_lon = around(lat, lon, np.full(6, dist), np.arange(6) * 60.0)
     u, place = unit(lat, lon), unit(station_lat, station_lon)
-    north, east, J, r = np.empty(3), np.empty(3), np.empty((6, 3)), np.empty(6)
-    kernels.jacobian(u, depth, place, np.zeros(6), table.arrays, north, east, J, r)
+    system, none = kernels.system_of(6), np.zeros(6)
+    kernels.jacobian(u, depth, kernels.Picks(place, none, none, none, none), table.arrays, system)
+    J = system.J
     step = 1e-5
     for axis, moved in enumerate(((lat + step, lon), (lat, lon + step / math.cos(math.radians(lat))))):
         before = 2 * np.array([lat, lon]) - moved

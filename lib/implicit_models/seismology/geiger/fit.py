@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from implicit_models.kernels import kernel
 from implicit_models.seismology.event_data import EventData
-from implicit_models.seismology.geiger.kernels import DEGREE, angle_between, normal_equations
+from implicit_models.seismology.geiger.kernels import (
+    DEGREE,
+    Picks,
+    angle_between,
+    copy,
+    normal_equations,
+    picks_between,
+    system_of,
+)
 from implicit_models.seismology.geiger.outliers import CUT, LEAST_PICKS, robust_locate
 from implicit_models.seismology.geiger.starts import DEPTHS, POINTS, RINGS, locate_many
 from implicit_models.seismology.geodesy import geographic_latitude
@@ -89,10 +99,10 @@ class Fit:
         weight = np.where(used, data.weight, 0.0)[chosen]
         baz_weight = np.where(used & self.baz_used, data.baz_weight, 0.0)[chosen]
         out, other = np.empty((go.size, 7)), np.empty((go.size, 6))
-        arrays = (data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight)
+        picks = Picks(data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight)
         locate_many(
             begin,
-            *arrays,
+            picks,
             self.table.arrays,
             RINGS,
             POINTS,
@@ -109,22 +119,8 @@ class Fit:
         gap, p_end = np.empty(go.size), np.empty(go.size)
         residual, dist, azimuth = (np.empty(chosen.size) for _ in range(3))
         beyond = np.empty(chosen.size, bool)
-        _describe(
-            begin,
-            *arrays,
-            self.table.arrays,
-            self.table.p_end_deg,
-            *self.model,
-            out,
-            information,
-            scatter,
-            gap,
-            p_end,
-            residual,
-            dist,
-            azimuth,
-            beyond,
-        )
+        found = Described(information, scatter, gap, p_end, residual, dist, azimuth, beyond)
+        _describe(begin, picks, self.table.arrays, self.table.p_end_deg, *self.model, out, found)
         self.information[go], self.scatter[go], self.gap[go], self.p_end[go] = information, scatter, gap, p_end
         self.residual[chosen], self.dist[chosen], self.azimuth[chosen], self.beyond[chosen] = (
             residual,
@@ -182,11 +178,13 @@ class Fit:
             size = np.empty(state.size)
             depths = self.depths if self.lowest[k] < self.highest[k] else self.lowest[k : k + 1]
             robust_locate(
-                data.place[rows],
-                data.time[rows],
-                np.where(allowed, data.weight[rows], 0.0),
-                data.baz[rows],
-                np.zeros(state.size),
+                Picks(
+                    data.place[rows],
+                    data.time[rows],
+                    np.where(allowed, data.weight[rows], 0.0),
+                    data.baz[rows],
+                    np.zeros(state.size),
+                ),
                 self.table.arrays,
                 RINGS,
                 POINTS,
@@ -303,44 +301,37 @@ def _baz_residuals(u: np.ndarray, s: np.ndarray, baz: np.ndarray) -> np.ndarray:
     return (baz - np.arctan2(p, q) + np.pi) % (2 * np.pi) - np.pi
 
 
+class Described(NamedTuple):
+    """What `_describe` finds: information J'W J and scatter J'W S W J in km and s, azimuthal gaps, distances at which
+    the direct P ends; per pick residual (s), distance and azimuth (degrees), and whether it is in the shadow."""
+
+    information: Float[np.ndarray, "N 4 4"]
+    scatter: Float[np.ndarray, "N 4 4"]
+    gap: Float[np.ndarray, " N"]
+    p_end: Float[np.ndarray, " N"]
+    residual: Float[np.ndarray, " S"]
+    dist: Float[np.ndarray, " S"]
+    azimuth: Float[np.ndarray, " S"]
+    beyond: Bool[np.ndarray, " S"]
+
+
 @kernel
-def _describe(
-    begin,
-    place,
-    time,
-    weight,
-    baz,
-    baz_weight,
-    tables,
-    p_end_deg,
-    model_variance,
-    model_range,
-    out,
-    information,
-    scatter,
-    gap,
-    p_end,
-    residual,
-    dist,
-    azimuth,
-    beyond,
-):
-    """Information J'W J and scatter J'W S W J (N, 4, 4) in km and s, azimuthal gaps, and per pick residual (s),
-    distance and azimuth (degrees), and whether it is in the shadow.
-    """
-    north, east, H, g = np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3)
+def _describe(begin, picks, tables, p_end_deg, model_variance, model_range, out, found):
+    """Fill `found` for events located at out (N, 7)."""
+    place, weight = picks.place, picks.weight
+    information, scatter, gap, p_end = found.information, found.scatter, found.gap, found.p_end
+    residual, dist, azimuth, beyond = found.residual, found.dist, found.azimuth, found.beyond
     deepest = p_end_deg.size - 1
     for e in range(begin.size - 1):
         a, b = begin[e], begin[e + 1]
         u, z, t0 = out[e, :3], out[e, 3], out[e, 4]
-        J, r = np.empty((b - a, 3)), np.empty(b - a)
-        none = np.zeros(b - a)
+        own, system = picks_between(picks, a, b), system_of(b - a)
+        north, east, H, J, r = system.north, system.east, system.H, system.J, system.r
         # Back-azimuths enter the epicentre's block; for the times the origin time is kept as an unknown.
-        normal_equations(
-            u, z, place[a:b], time[a:b], weight[a:b], baz[a:b], baz_weight[a:b], tables, north, east, H, g, J, r
-        )
+        normal_equations(u, z, own, tables, system)
         angles = H.copy()
-        normal_equations(u, z, place[a:b], time[a:b], weight[a:b], baz[a:b], none, tables, north, east, H, g, J, r)
+        times = Picks(own.place, own.time, own.weight, own.baz, np.zeros(b - a))
+        normal_equations(u, z, times, tables, system)
         rows = np.ones((b - a, 4))
         for i in range(b - a):
             rows[i, 0], rows[i, 1], rows[i, 2] = J[i, 0] / RADIUS_KM, J[i, 1] / RADIUS_KM, J[i, 2]
@@ -352,7 +343,8 @@ def _describe(
         for k in range(2):
             for m in range(2):
                 information[e, k, m] += (angles[k, m] - H[k, m]) / RADIUS_KM**2
-        scatter[e] = information[e]
+        for k in range(4):
+            copy(information[e, k], scatter[e, k])
         if model_variance > 0 and model_range > 0:
             for i in range(b - a):
                 for j in range(i):
@@ -373,12 +365,15 @@ def _describe(
             azimuth[a + i] = (turn / DEGREE) % 360.0
             beyond[a + i] = beyond_p(tables, z, dist[a + i])
             if weight[a + i] > 0:
-                seen[used] = azimuth[a + i]
+                at = used  # in ascending order
+                while at > 0 and seen[at - 1] > azimuth[a + i]:
+                    seen[at] = seen[at - 1]
+                    at -= 1
+                seen[at] = azimuth[a + i]
                 used += 1
-        around = np.sort(seen[:used])
-        widest = 360.0 - around[used - 1] + around[0]
+        widest = 360.0 - seen[used - 1] + seen[0]
         for i in range(1, used):
-            widest = max(widest, around[i] - around[i - 1])
+            widest = max(widest, seen[i] - seen[i - 1])
         gap[e] = widest
         f = (z - tables[0][0]) / tables[0][1]
         i = min(max(int(f), 0), deepest - 1)

@@ -20,8 +20,10 @@ Source:
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from implicit_models.kernels import kernel
 from implicit_models.seismology.table.kernels import lookup
@@ -30,6 +32,47 @@ DEGREE = math.pi / 180
 LONGEST_STEP = 0.3  # radians
 TINY_ANGLE = 1e-9  # radians; nearer than this the direction to a station is undefined
 LOST = 1e6  # damping at which no step helps
+
+
+class Picks(NamedTuple):
+    """Picks of one event, or of several one after the other; see the module."""
+
+    place: Float[np.ndarray, "S 3"]
+    time: Float[np.ndarray, " S"]
+    weight: Float[np.ndarray, " S"]
+    baz: Float[np.ndarray, " S"]
+    baz_weight: Float[np.ndarray, " S"]
+
+
+class System(NamedTuple):
+    """Normal equations H x = g for the step x in (north, east, depth), and the frame, J (S, 3) and r (S,) that they
+    are made of."""
+
+    north: Float[np.ndarray, " 3"]
+    east: Float[np.ndarray, " 3"]
+    H: Float[np.ndarray, "3 3"]
+    g: Float[np.ndarray, " 3"]
+    J: Float[np.ndarray, "S 3"]
+    r: Float[np.ndarray, " S"]
+
+
+@kernel
+def picks_between(picks, a, b):
+    """The picks a to b - 1, without a copy."""
+    return Picks(picks.place[a:b], picks.time[a:b], picks.weight[a:b], picks.baz[a:b], picks.baz_weight[a:b])
+
+
+@kernel
+def system_of(n):
+    """A `System` for n picks, not filled."""
+    return System(np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3), np.empty((n, 3)), np.empty(n))
+
+
+@kernel
+def copy(source, target):
+    """target[:] = source, of the length of source: numba's general assignment takes seconds to compile."""
+    for k in range(source.size):
+        target[k] = source[k]
 
 
 @kernel
@@ -97,9 +140,10 @@ def baz_residual(u, s, baz):
 
 
 @kernel
-def jacobian(u, z, place, time, tables, north, east, J, r):
+def jacobian(u, z, picks, tables, system):
     """T's derivatives J (S, 3) by north and east (s/radian) and depth (s/km); r (S,) = time - T; fills the frame at
     u."""
+    place, time, north, east, J, r = picks.place, picks.time, system.north, system.east, system.J, system.r
     frame(u, north, east)
     for i in range(time.size):
         s = place[i]
@@ -113,9 +157,11 @@ def jacobian(u, z, place, time, tables, north, east, J, r):
 
 
 @kernel(error_model="python")  # picks without any weight are an error
-def normal_equations(u, z, place, time, weight, baz, baz_weight, tables, north, east, H, g, J, r):
-    """(chi-square, t0) at (u, z); fills H (3, 3), g (3,) of H x = g for the step x, J, r and the frame at u."""
-    jacobian(u, z, place, time, tables, north, east, J, r)
+def normal_equations(u, z, picks, tables, system):
+    """(chi-square, t0) at (u, z); fills the system."""
+    place, time, weight, baz, baz_weight = picks.place, picks.time, picks.weight, picks.baz, picks.baz_weight
+    north, east, H, g, J, r = system.north, system.east, system.H, system.g, system.J, system.r
+    jacobian(u, z, picks, tables, system)
     total, m0, m1, m2, t0 = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(time.size):
         w = weight[i]
@@ -191,19 +237,16 @@ def damped_step(H, g, damping, depth_step, x):
 
 
 @kernel
-def descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest, steps, enough):
+def descend(u, z, picks, tables, lowest, highest, steps, enough):
     """(depth, chi-square, t0, iterations) of Levenberg-Marquardt from (u, z); u is overwritten.
 
     It ends with a step that lowers chi-square by less than `enough`.
 
     The depth stays in [lowest, highest]: a step beyond is cut at the bound and the epicentre's share is solved again.
     """
-    n = time.size
-    north, east, reached = np.empty(3), np.empty(3), np.empty(3)
-    new_north, new_east, x = np.empty(3), np.empty(3), np.empty(3)
-    H, g, new_H, new_g = np.empty((3, 3)), np.empty(3), np.empty((3, 3)), np.empty(3)
-    J, r = np.empty((n, 3)), np.empty(n)
-    chi2, t0 = normal_equations(u, z, place, time, weight, baz, baz_weight, tables, north, east, H, g, J, r)
+    at, new, reached, x = system_of(picks.time.size), system_of(picks.time.size), np.empty(3), np.empty(3)
+    north, east, H, g = at.north, at.east, at.H, at.g
+    chi2, t0 = normal_equations(u, z, picks, tables, at)
     damping, done = 1e-2, 0
     for step in range(steps):
         done = step + 1
@@ -221,12 +264,15 @@ def descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest,
             x[0] *= LONGEST_STEP / length
             x[1] *= LONGEST_STEP / length
         move(u, north, east, x[0], x[1], reached)
-        found, new_t0 = normal_equations(
-            reached, new_z, place, time, weight, baz, baz_weight, tables, new_north, new_east, new_H, new_g, J, r
-        )
+        found, new_t0 = normal_equations(reached, new_z, picks, tables, new)
         if found <= chi2:
             finished = chi2 - found < enough * (1 + 0.01 * chi2) or found < 1e-10
-            u[:], north[:], east[:], H[:], g[:] = reached, new_north, new_east, new_H, new_g
+            copy(reached, u)
+            copy(new.north, north)
+            copy(new.east, east)
+            copy(new.g, g)
+            for k in range(3):
+                copy(new.H[k], H[k])
             z, chi2, t0, damping = new_z, found, new_t0, max(0.1 * damping, 1e-9)
             if finished:
                 break

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from implicit_models.kernels import kernel
-from implicit_models.seismology.geiger.kernels import angle_between, descend, travel_time
+from implicit_models.seismology.geiger.kernels import Picks, angle_between, copy, descend, travel_time
 from implicit_models.seismology.geiger.starts import CHORDS, ROUGH, choose_starts, chord_times, grid_costs
 
 CUT = 3.5  # standard deviations of a residual beyond which a pick is an outlier
@@ -28,25 +28,38 @@ LEAST_PICKS = 6  # with fewer, any pick could be left out to fit the others exac
 
 
 @kernel
-def standardised(u, z, place, time, weight, tables, t0, e):
+def _used(values, weight):
+    """Those of the values that have a weight."""
+    found, n = np.empty(values.size), 0
+    for i in range(values.size):
+        if weight[i] > 0:
+            found[n] = values[i]
+            n += 1
+    return found[:n]
+
+
+@kernel
+def standardised(u, z, picks, tables, t0, e):
     """e (S,) = sqrt(weight) (time - T - t0); t0 NaN: the median is taken. Returns t0."""
+    place, time, weight = picks.place, picks.time, picks.weight
     n = time.size
     for i in range(n):
         e[i] = time[i] - travel_time(tables, z, angle_between(u, place[i]))[0]
     if t0 != t0:
-        t0 = np.median(e[weight > 0])
+        t0 = np.median(_used(e, weight))
     for i in range(n):
         e[i] = math.sqrt(weight[i]) * (e[i] - t0)
     return t0
 
 
 @kernel
-def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, highest):
+def robust_descend(u, z, picks, tables, lowest, highest):
     """(depth, truncated squares, t0) of the reweighted iteration from (u, z); u is overwritten."""
-    n = time.size
-    e, share, baz_share = np.empty(n), np.empty(n), baz_weight.copy()
-    t0 = standardised(u, z, place, time, weight, tables, math.nan, e)
-    scale = max(CUT, 3 * np.median(np.abs(e[weight > 0])))
+    n, weight, baz_weight = picks.time.size, picks.weight, picks.baz_weight
+    e, share, baz_share = np.empty(n), np.empty(n), np.empty(n)
+    weighted = Picks(picks.place, picks.time, share, picks.baz, baz_share)
+    t0 = standardised(u, z, picks, tables, math.nan, e)
+    scale = max(CUT, 3 * np.median(np.abs(_used(e, weight))))
     last = 0
     while last < 4:
         if scale <= CUT:
@@ -56,8 +69,8 @@ def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, h
             factor = scale * scale / (scale * scale + e[i] * e[i])
             share[i] = weight[i] * factor * factor
             baz_share[i] = baz_weight[i] * factor * factor
-        z, _, t0, _ = descend(u, z, place, time, share, baz, baz_share, tables, lowest, highest, 6, ROUGH)
-        t0 = standardised(u, z, place, time, weight, tables, t0, e)
+        z, _, t0, _ = descend(u, z, weighted, tables, lowest, highest, 6, ROUGH)
+        t0 = standardised(u, z, picks, tables, t0, e)
         scale *= SHRINK
     total = 0.0
     for i in range(n):
@@ -66,9 +79,9 @@ def robust_descend(u, z, place, time, weight, baz, baz_weight, tables, lowest, h
 
 
 @kernel
-def robust_locate(place, time, weight, baz, baz_weight, tables, rings, points, depths, lowest, highest, e):
+def robust_locate(picks, tables, rings, points, depths, lowest, highest, e):
     """Fill e (S,) with the standardised residuals of the best robust location; returns its truncated squares."""
-    order = np.argsort(time)
+    place, time, weight = picks.place, picks.time, picks.weight
     total = 0
     for ring in range(rings.size):
         total += points[ring]
@@ -78,23 +91,23 @@ def robust_locate(place, time, weight, baz, baz_weight, tables, rings, points, d
     rows = np.empty((depths.size, CHORDS))
     for m in range(depths.size):
         chord_times(tables, depths[m], rows[m])
-    centres = 0
-    for i in order:
-        if weight[i] <= 0:
-            continue
+    left = weight > 0
+    for _ in range(CENTRES):
+        i = -1
+        for k in range(time.size):
+            if left[k] and (i < 0 or time[k] < time[i]):
+                i = k
+        if i < 0:
+            break
+        left[i] = False
         centre = place[i]
-        grid_costs(centre, math.nan, place, time, weight, baz, baz_weight, rows, rings, points, True, position, cost)
+        grid_costs(centre, math.nan, picks, rows, rings, points, True, position, cost)
         count = choose_starts(centre, position, cost, depths, 0.5, chosen)
         for k in range(count):
-            u[:] = position[chosen[k, 0]]
-            z, found, t0 = robust_descend(
-                u, depths[chosen[k, 1]], place, time, weight, baz, baz_weight, tables, lowest, highest
-            )
+            copy(position[chosen[k, 0]], u)
+            z, found, t0 = robust_descend(u, depths[chosen[k, 1]], picks, tables, lowest, highest)
             if found < best:
                 best, best_z, best_t0 = found, z, t0
-                best_u[:] = u
-        centres += 1
-        if centres == CENTRES:
-            break
-    standardised(best_u, best_z, place, time, weight, tables, best_t0, e)
+                copy(u, best_u)
+    standardised(best_u, best_z, picks, tables, best_t0, e)
     return best

@@ -15,9 +15,11 @@ from implicit_models.seismology.geiger.kernels import (
     DEGREE,
     angle_between,
     baz_residual,
+    copy,
     descend,
     frame,
     move,
+    picks_between,
     travel_time,
 )
 from implicit_models.seismology.table.kernels import beyond_p
@@ -43,12 +45,13 @@ def chord_times(tables, depth, row):
 
 
 @kernel(error_model="python")  # picks without any weight are an error
-def grid_costs(centre, centre_baz, place, time, weight, baz, baz_weight, rows, rings, points, robust, position, cost):
+def grid_costs(centre, centre_baz, picks, rows, rings, points, robust, position, cost):
     """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
 
     rows (Z, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the
     rings towards a measured direction, NaN for none.
     """
+    place, time, weight, baz, baz_weight = picks.place, picks.time, picks.weight, picks.baz, picks.baz_weight
     n, n_depths, last = time.size, rows.shape[0], rows.shape[1] - 1
     north, east, r = np.empty(3), np.empty(3), np.empty(n)
     cell, part = np.empty(n, np.int64), np.empty(n)
@@ -125,30 +128,14 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
 
 
 @kernel
-def locate_one(
-    place,
-    time,
-    weight,
-    baz,
-    baz_weight,
-    tables,
-    rows,
-    rings,
-    points,
-    depths,
-    starts,
-    lowest,
-    highest,
-    steps,
-    out,
-    other,
-):
+def locate_one(picks, tables, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
     """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
 
     other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
     A place that has picks beyond the direct P is preferred only if it fits as much better as leaving these out would
     cost.
     """
+    place, time, weight = picks.place, picks.time, picks.weight
     first = -1
     for i in range(time.size):
         if weight[i] > 0 and (first < 0 or time[i] < time[first]):
@@ -158,28 +145,15 @@ def locate_one(
         total += points[ring]
     position, cost = np.empty((total, 3)), np.empty((total, depths.size))
     chosen = np.empty((starts, 2), np.int64)
-    direction = baz[first] if baz_weight[first] > 0 else math.nan
+    direction = picks.baz[first] if picks.baz_weight[first] > 0 else math.nan
     centre = place[first]
-    grid_costs(centre, direction, place, time, weight, baz, baz_weight, rows, rings, points, False, position, cost)
+    grid_costs(centre, direction, picks, rows, rings, points, False, position, cost)
     count = choose_starts(centre, position, cost, depths, 0.5, chosen)
     found, price = np.empty((count, 6)), np.empty(count)
     best, iterations = 0, 0
     for k in range(count):
-        found[k, :3] = position[chosen[k, 0]]
-        z, chi2, t0, done = descend(
-            found[k, :3],
-            depths[chosen[k, 1]],
-            place,
-            time,
-            weight,
-            baz,
-            baz_weight,
-            tables,
-            lowest,
-            highest,
-            steps,
-            ROUGH,
-        )
+        copy(position[chosen[k, 0]], found[k])
+        z, chi2, t0, done = descend(found[k, :3], depths[chosen[k, 1]], picks, tables, lowest, highest, steps, ROUGH)
         found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
         price[k] = chi2
         for i in range(time.size):
@@ -189,39 +163,22 @@ def locate_one(
         if price[k] < price[best]:
             best = k
     lowest_price = price[best]
-    z, chi2, t0, done = descend(
-        found[best, :3], found[best, 3], place, time, weight, baz, baz_weight, tables, lowest, highest, steps, FINE
-    )
+    z, chi2, t0, done = descend(found[best, :3], found[best, 3], picks, tables, lowest, highest, steps, FINE)
     gained = found[best, 5] - chi2
     found[best, 3], found[best, 4], found[best, 5] = z, t0, chi2
-    out[:6], out[6] = found[best], iterations + done
+    copy(found[best], out)
+    out[6] = iterations + done
     other[5] = np.inf
     for k in range(count):
         away = 6371.0 * angle_between(found[k, :3], found[best, :3])
         more = price[k] - lowest_price + gained
         if away > 50.0 and chi2 + more < other[5]:
-            other[:5], other[5] = found[k, :5], chi2 + more
+            copy(found[k], other)
+            other[5] = chi2 + more
 
 
 @kernel
-def locate_many(
-    begin,
-    place,
-    time,
-    weight,
-    baz,
-    baz_weight,
-    tables,
-    rings,
-    points,
-    depths,
-    starts,
-    lowest,
-    highest,
-    steps,
-    out,
-    other,
-):
+def locate_many(begin, picks, tables, rings, points, depths, starts, lowest, highest, steps, out, other):
     """`locate_one` of every event e, picks begin[e]:begin[e+1]; lowest and highest (N,) are its bounds of depth.
 
     An event whose bounds coincide has its depth fixed, and starts there.
@@ -239,11 +196,7 @@ def locate_many(
                 own_depth = lowest[e]
                 chord_times(tables, own_depth, own_row[0])
         locate_one(
-            place[a:b],
-            time[a:b],
-            weight[a:b],
-            baz[a:b],
-            baz_weight[a:b],
+            picks_between(picks, a, b),
             tables,
             times,
             rings,

@@ -253,7 +253,7 @@ def epoch_against_fit(
     Returns:
         "epoch", "fit_small", "fit_all" in CPU seconds of this process, and their accuracies "accuracy_...", per cent.
     """
-    from reproduction.core.sparse_states import accuracy_of
+    from reproduction.core.scores import accuracy_of, share_right
 
     u, labels = images.test[0]
     once = dataclasses.replace(recipe, epochs=1)
@@ -280,10 +280,6 @@ def epoch_against_fit(
         runs = [seconds(functools.partial(work, count)) for _ in range(1 if name == "fit_all" else 2)]
         out[name] = min(time_used for time_used, _ in runs)
         model = runs[0][1]
-        reached = (
-            accuracy_of(model, u, labels)
-            if name == "epoch"
-            else float((model.predict(u).argmax(axis=1) == labels).mean())
-        )
+        reached = accuracy_of(model, u, labels) if name == "epoch" else share_right(model.predict(u), labels)
         out[f"accuracy_{name}"] = 100 * reached
     return out

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from data_gen.core.dataset import Dataset
-from reproduction.core.scores import count_parameters, predict
+from reproduction.core.scores import count_parameters, predict, share_right
 from reproduction.core.study import Models, Study, fitted, scaled
 from reproduction.models.decoders import SequenceTransformer, decoded
 from reproduction.models.sequence import SequenceImplicitRNN
@@ -55,7 +55,7 @@ def last_step_accuracy(
     """
     labels = torch.as_tensor(labels)
     last, truth = scores[..., -1] if scores.ndim == 3 else scores, labels[:, -1] if labels.ndim == 2 else labels
-    return (last.argmax(dim=1) == truth).double().mean().item()
+    return share_right(last, truth)
 
 
 def last_step_accuracies(

@@ -48,7 +48,7 @@ def surroundings() -> list[str]:
     from data_gen.core.sources import cache_dir
 
     found = []
-    for folder in (os.environ.get("IMPLICIT_DATA", ""), str(cache_dir()), "/usr/share/datasets"):
+    for folder in (os.environ.get("IMPLICIT_DATA", ""), str(cache_dir() / "datasets"), "/usr/share/datasets"):
         names = sorted(os.listdir(folder)) if folder and os.path.isdir(folder) else []
         found.append(f"{folder}: {' '.join(names)}")
     return found

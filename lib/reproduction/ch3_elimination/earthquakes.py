@@ -33,12 +33,11 @@ from reproduction.book.results import Results, summary
 from reproduction.ch3_bisection.compute import BallRows
 from reproduction.ch3_elimination.compute import ORDERS, feature_rows, removal_curve, removal_order
 from reproduction.ch5_earthquake.task import KAPPA, N_STATES, TOLERANCE
-from reproduction.core.fgsm import dtype_of
 from reproduction.core.figures import described
 from reproduction.core.plots import legend_below
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
-from reproduction.core.scores import count_parameters, predict
+from reproduction.core.scores import count_parameters, dtype_of, predict
 from reproduction.core.sparse_states import refit_head
 from reproduction.core.train import train
 from reproduction.models.eikonet import WIDTHS, EikoNet

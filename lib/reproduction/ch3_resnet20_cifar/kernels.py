@@ -24,7 +24,7 @@ from implicit_models.sim.network.shared_problem import SharedProblem
 from implicit_models.sim.solvers.budget import INACCURATE, NOT_FINITE, kappa, solve_position
 from implicit_models.sim.solvers.perspective import solve_perspective_rows
 from implicit_models.sim.solvers.rows import solve_rows
-from reproduction.ch3_resnet20_cifar.compute import Task, accuracies, outputs, stored
+from reproduction.ch3_resnet20_cifar.compute import BATCH, Task, accuracies, stored
 from reproduction.ch3_resnet20_cifar.kernel_rows import (
     KernelModel,
     fit_kernels,
@@ -36,6 +36,7 @@ from reproduction.ch3_resnet20_cifar.kernel_rows import (
     teacher_problems,
     walk,
 )
+from reproduction.core.scores import predict
 
 CONTROLS = ("magnitude", "magnitude_bias", "magnitude_refit", "random_refit")
 
@@ -110,7 +111,7 @@ def described(model: KernelModel, given: Task, u: Tensor | None = None) -> dict[
     }
     n, p = layers.n_states, int(np.prod(layers.input_shape))
     if u is not None:
-        model.head = fitted_head(model, u, outputs(given.network, u))
+        model.head = fitted_head(model, u, predict(given.network, u, batch_size=BATCH))
     accuracy, head = accuracies(model, given)
     return {
         "accuracy": accuracy,

@@ -24,7 +24,8 @@ from implicit_models.sim.result import SIMResult
 from reproduction.core.fgsm import EPSILONS, fgsm_accuracy
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
-from reproduction.core.sparse_states import accuracy_of, lasso_sweep, radius_sweep
+from reproduction.core.scores import accuracy_of
+from reproduction.core.sparse_states import lasso_sweep, radius_sweep
 from reproduction.core.sparsity import part_of
 from reproduction.core.train import train
 

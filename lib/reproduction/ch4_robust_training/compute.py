@@ -17,9 +17,8 @@ Madry et al. (2018).
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,8 +27,6 @@ import torch
 from torch import Tensor, nn
 
 from data_gen.core.dataset import Dataset
-from data_gen.core.lock import file_lock
-from data_gen.core.sources import cache_dir
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks.methods import attack
 from implicit_models.robustness.bound_methods import bounds
@@ -37,8 +34,7 @@ from implicit_models.robustness.certification import certify
 from implicit_models.robustness.interval_training import interval_training_loss
 from implicit_models.robustness.penalties import convex_penalty, lipschitz_constant, sensitivity_norm
 from implicit_models.robustness.specification import margins
-from reproduction.book.keys import content_key
-from reproduction.core.cache import _digest, _load, _packed, _store
+from reproduction.core.cache import train_or_load
 from reproduction.core.recipe import History, Recipe
 
 N_STATES, KAPPA = 64, 0.95
@@ -114,12 +110,10 @@ def untrained(seed: int, in_features: int = 784, n_classes: int = 10) -> Implici
     return ImplicitModel(in_features, n_classes, N_STATES, kappa=KAPPA, bias=True, seed=seed, tol=1e-5)
 
 
-def attacked_batch(
-    model: nn.Module, u: Tensor, y: Tensor, eps: float, steps: int, generator: torch.Generator
-) -> Tensor:
+def attacked_batch(model: nn.Module, u: Tensor, y: Tensor, eps: float, steps: int) -> Tensor:
     """Projected sign steps of size 2.5 eps / steps on the cross-entropy from a random point of the box: inputs to train
     on."""
-    moved = u + eps * (2 * torch.rand(u.shape, generator=generator, dtype=u.dtype) - 1)
+    moved = u + eps * (2 * torch.rand(u.shape, dtype=u.dtype) - 1)
     for _ in range(steps):
         moved.requires_grad_()
         (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(model(moved), y, reduction="sum"), moved)
@@ -127,9 +121,7 @@ def attacked_batch(
     return moved
 
 
-def loss_of(
-    objective: Objective, model: ImplicitModel, u: Tensor, y: Tensor, share: float, generator: torch.Generator
-) -> Tensor:
+def loss_of(objective: Objective, model: ImplicitModel, u: Tensor, y: Tensor, share: float) -> Tensor:
     """The loss of a batch after `share` of all steps."""
     warm, name = objective.warmup, objective.name
     reached = 1.0 if warm == 0 else min(1.0, share / warm)
@@ -139,86 +131,34 @@ def loss_of(
     if name in PENALTIES:
         return loss + objective.weight * PENALTIES[name](model)
     if name == "adversarial":
-        moved = attacked_batch(model, u, y, objective.eps, objective.attack_steps, generator)
+        moved = attacked_batch(model, u, y, objective.eps, objective.attack_steps)
         return 0.5 * (loss + nn.functional.cross_entropy(model(moved), y))
     return loss
-
-
-def fit(
-    model: ImplicitModel,
-    u: np.ndarray,
-    y: np.ndarray,
-    objective: Objective,
-    *,
-    seed: int,
-    evaluate: Callable[[nn.Module], Any] | None = None,
-) -> History:
-    """Train a model in place by an objective; rows of A are projected after each step.
-
-    Args: u (N, p), y (N,) class indices; seed: of the order of samples and the starts of attacks; evaluate: called
-        after each epoch.
-    Raises: FloatingPointError: the loss is not finite, naming objective, epoch and step.
-    """
-    u, y = torch.as_tensor(u, dtype=model.A.dtype), torch.as_tensor(y).long()
-    if len(u) != len(y) or not len(u):
-        raise ValueError(f"inputs {tuple(u.shape)} and labels {tuple(y.shape)} must pair N >= 1 samples")
-    recipe, history = objective.recipe, History()
-    optimiser = torch.optim.Adam(model.parameters(), recipe.lr, weight_decay=recipe.weight_decay, fused=True)
-    order, starts = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
-    per_epoch = math.ceil(len(u) / recipe.batch_size)
-    torch.set_flush_denormal(True)  # weights that decay to denormal numbers make a step three times as slow
-    try:
-        for epoch in range(recipe.epochs):
-            total, wall, cpu = 0.0, time.perf_counter(), time.process_time()
-            for index, batch in enumerate(torch.randperm(len(u), generator=order).split(recipe.batch_size)):
-                step = epoch * per_epoch + index
-                optimiser.param_groups[0]["lr"] = recipe.learning_rate(step, recipe.epochs * per_epoch)
-                optimiser.zero_grad(set_to_none=True)
-                loss = loss_of(objective, model, u[batch], y[batch], step / (recipe.epochs * per_epoch), starts)
-                if not math.isfinite(loss.item()):
-                    raise FloatingPointError(
-                        f"{objective.name}: the loss is {loss.item()} at epoch {epoch + 1}, step {index + 1} of"
-                        f" {per_epoch}"
-                    )
-                loss.backward()
-                optimiser.step()
-                model.project_()
-                total += loss.item() * len(batch)
-            history.loss.append(total / len(u))
-            history.learning_rate.append(optimiser.param_groups[0]["lr"])
-            history.seconds.append(time.perf_counter() - wall)
-            history.cpu_seconds.append(time.process_time() - cpu)
-            if evaluate is not None:
-                history.evaluation.append(evaluate(model))
-    finally:
-        torch.set_flush_denormal(False)
-    history.reason = "completed"
-    return history
 
 
 def trained(images: Dataset, objective: Objective, *, seed: int) -> tuple[ImplicitModel, History]:
     """The classifier trained by an objective, from the content-keyed cache where the same training was done before.
 
-    The key covers code, data, objective, seed and initial weights, as in `reproduction.core.cache`.
+    Args:
+        seed: of the initial weights, the order of samples and the starts of attacks.
+
+    Raises:
+        FloatingPointError: the loss is not finite, naming objective, epoch and step.
     """
-    model = untrained(seed, images.u_train.shape[1], len(images.meta["classes"]))
-    key = content_key(
-        modules=list(KEY_MODULES),
-        parameters={
-            "objective": asdict(objective),
-            "seed": seed,
-            "model": repr(model),
-            "weights": _digest(_packed(model, None)),
-        },
-        data={"train": images.checksum()},
-    )
-    path = cache_dir() / "models" / f"robust-{objective.name}-{key[:20]}.pt"
-    with file_lock(path.with_suffix(".lock")):
-        history = _load(model, path)
-        if history is None:
-            history = fit(model, images.u_train, images.y_train, objective, seed=seed)
-            _store(model, history, path)
-    return model, history
+    torch.set_flush_denormal(True)  # weights that decay to denormal numbers make a step three times as slow
+    try:
+        return train_or_load(
+            f"robust-{objective.name}",
+            build=lambda: untrained(seed, images.u_train.shape[1], len(images.meta["classes"])),
+            data=images,
+            recipe=objective.recipe,
+            seed=seed,
+            key_modules=KEY_MODULES,
+            parameters={"objective": asdict(objective)},
+            loss=functools.partial(loss_of, objective),
+        )
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def measured(

@@ -18,7 +18,7 @@ from data_gen.core.dataset import Dataset
 from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from reproduction.book.keys import content_key
-from reproduction.core.train import CheckpointError, History, Recipe, train
+from reproduction.core.train import CheckpointError, History, Loss, Recipe, train
 
 
 def train_or_load(
@@ -30,6 +30,7 @@ def train_or_load(
     seed: int,
     key_modules: Sequence[str],
     parameters: Mapping[str, Any] | None = None,
+    loss: Loss | None = None,
     evaluate: Callable[[nn.Module], Any] | None = None,
     progress: bool = True,
 ) -> tuple[nn.Module, History]:
@@ -46,6 +47,7 @@ def train_or_load(
         recipe, seed: as for `train`.
         key_modules: first-party modules that define the model.
         parameters: further settings that the model depends on, JSON-serialisable.
+        loss: as for `train`; what it depends on goes into `parameters`, and its module into `key_modules`.
         evaluate: as for `train`; not part of the key.
         progress: show a bar on a terminal while training.
 
@@ -73,7 +75,8 @@ def train_or_load(
         history = _load(model, path)
         if history is None:
             checkpoint = path.with_suffix(".checkpoint")
-            arguments = {"recipe": recipe, "seed": seed, "evaluate": evaluate, "progress": progress, "label": name}
+            arguments: dict[str, Any] = {"recipe": recipe, "seed": seed, "loss": loss, "evaluate": evaluate}
+            arguments |= {"progress": progress, "label": name}
             try:
                 history = train(model, data.u_train, data.y_train, checkpoint=checkpoint, **arguments)
             except CheckpointError as error:

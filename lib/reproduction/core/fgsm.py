@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from reproduction.core.scores import dtype_of
+
 EPSILONS = (0.004, 0.008)
 BATCH_SIZE = 64
 
@@ -130,12 +132,6 @@ def loss_gradient(
     if len(bad):
         raise ValueError(f"the gradient of sample {first + int(bad[0])} is not finite")
     return gradient
-
-
-def dtype_of(model: nn.Module) -> torch.dtype:
-    """Floating type of a model's parameters or buffers, float32 where it has none."""
-    tensors = [*model.parameters(), *model.buffers()]
-    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
 
 
 class _Evaluation:

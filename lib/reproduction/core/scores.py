@@ -75,8 +75,26 @@ def accuracy(
         test: shift -> (u, labels).
         batch_size: samples at once.
     """
-    shares = {}
-    for shift, (u, labels) in test.items():
-        chosen = predict(model, u, batch_size=batch_size).argmax(dim=-1)
-        shares[shift] = (chosen == torch.as_tensor(labels)).double().mean().item()
-    return shares
+    return {shift: share_right(predict(model, u, batch_size=batch_size), y) for shift, (u, y) in test.items()}
+
+
+def accuracy_of(
+    model: nn.Module,
+    u: Shaped[np.ndarray | Tensor, "N ..."],
+    labels: Shaped[np.ndarray | Tensor, " N"],
+    *,
+    batch_size: int = 1000,
+) -> float:
+    """Share of samples whose largest output is the label's; the inputs are cast to the model's type."""
+    return share_right(predict(model, torch.as_tensor(u).to(dtype_of(model)), batch_size=batch_size), labels)
+
+
+def share_right(scores: Shaped[Tensor | np.ndarray, "N C"], labels: Shaped[Tensor | np.ndarray, " N"]) -> float:
+    """Share of samples whose largest score is the label's, in [0, 1]."""
+    return (torch.as_tensor(scores).argmax(dim=-1) == torch.as_tensor(labels)).double().mean().item()
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """Floating type of a model's parameters or buffers, float32 where it has none."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from implicit_models.model import ImplicitModel
 from implicit_models.sim.fit import first_columns
@@ -153,14 +153,6 @@ def own_states(
 ) -> Float[np.ndarray, "N n"]:
     """Equilibria of a model, (N, n)."""
     return np.vstack([model.equilibrium(part).x.numpy() for part in torch.as_tensor(u).double().split(batch_size)])
-
-
-def accuracy_of(model: torch.nn.Module, u: Float[np.ndarray, "N p"], labels: Int[np.ndarray, " N"]) -> float:
-    """Share of samples whose largest output is the label's; the inputs are cast to the model's type."""
-    from reproduction.core.fgsm import dtype_of
-    from reproduction.core.scores import predict
-
-    return float((predict(model, torch.as_tensor(u).to(dtype_of(model))).argmax(dim=1).numpy() == labels).mean())
 
 
 def refit_head(

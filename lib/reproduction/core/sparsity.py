@@ -19,7 +19,8 @@ from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
-from reproduction.core.sparse_states import SparseModel, accuracy_of, lasso_sweep, radius_sweep, refit_head
+from reproduction.core.scores import accuracy_of, share_right
+from reproduction.core.sparse_states import SparseModel, lasso_sweep, radius_sweep, refit_head
 from reproduction.core.train import train
 
 Curve = dict[str, list[float]]
@@ -67,13 +68,13 @@ def radius_curve(network: nn.Module, posts: Dataset, kappas: Sequence[float], **
         found_model = sweep[kappa]
         outputs = refit_head(found_model.model, posts.u_train, found.Y, u)
         append(curve, network, found_model, base - test_accuracy(found_model.model, posts))
-        curve["drop_head"].append(base - 100 * float((outputs.argmax(axis=1) == labels).mean()))
+        curve["drop_head"].append(base - 100 * share_right(outputs, labels))
         curve["own"].append(100 * found_model.own_nnz / found.n_states)
         curve["match"].append(float(np.median(found_model.matching)))
         curve["failed"].append(found_model.failed)
         A, B, C, b, d = (getattr(found_model.model, name).detach().numpy() for name in ("A", "B", "C", "b", "d"))
         forced = np.maximum(of_test.X @ A.T + u @ B.T + b, 0) @ C.T + d
-        curve["drop_forced"].append(base - 100 * float((forced.argmax(axis=1) == labels).mean()))
+        curve["drop_forced"].append(base - 100 * share_right(forced, labels))
         for name, block in zip(reversed(layers), found.blocks, strict=True):
             curve[name].append(float(np.median(found_model.matching[block.states])))
         last = found.blocks[0].states
@@ -198,7 +199,7 @@ def objective_curve(
         }[objective]
         fit = fit_sim(found, objective=objective, **terms, **options)
         curve["sparsity"].append(sparsity(fit.nnz, network))
-        curve["drop"].append(base - 100 * float((fit.predict(u).argmax(axis=1) == labels).mean()))
+        curve["drop"].append(base - 100 * share_right(fit.predict(u), labels))
         for name in "ABCD":
             curve[name].append(int(getattr(fit, name).nnz))
         curve["failed"].append(len(fit.failed_rows))

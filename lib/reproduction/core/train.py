@@ -22,6 +22,7 @@ from reproduction.core.scores import accuracy, evaluate, predict
 
 __all__ = ["CheckpointError", "History", "Recipe", "accuracy", "evaluate", "predict", "train"]
 
+Loss = Callable[[nn.Module, Tensor, Tensor, float], Tensor]
 LOSS_FUNCTIONS = {"mse": nn.functional.mse_loss, "cross_entropy": nn.functional.cross_entropy}
 # Above this many numbers, a shuffled copy of the training set costs more than indexing batch by batch.
 SHUFFLED_COPY_SIZE = 20_000_000
@@ -38,6 +39,7 @@ def train(
     *,
     recipe: Recipe,
     seed: int,
+    loss: Loss | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_every: int = 10,
     evaluate: Callable[[nn.Module], Any] | None = None,
@@ -55,7 +57,10 @@ def train(
         model: any module u -> y; it is left in training mode as it came.
         u, y: inputs and targets, N samples in the first dimension.
         recipe: see `Recipe`.
-        seed: of the order of samples and of dropout; not of the model's initial weights.
+        seed: of the order of samples and of what a step draws at random (dropout, starts of attacks); not of the
+            model's initial weights.
+        loss: (model, u, y, share of all steps that are done) -> loss of a batch, in place of the recipe's. It draws
+            from torch's global generator, which has a stream of its own for the run's length.
         checkpoint: file to save to and to resume from.
         checkpoint_every: epochs between two saves; one more is made on an interrupt and at the end.
         evaluate: called with the model after each epoch; its result (of plain numbers and
@@ -74,7 +79,7 @@ def train(
     u, y = torch.as_tensor(u), torch.as_tensor(y)
     if len(u) != len(y) or not len(u):
         raise ValueError(f"{label}: inputs {tuple(u.shape)} and targets {tuple(y.shape)} must pair N >= 1 samples")
-    run = _Run(model, u, y, recipe, seed)
+    run = _Run(model, u, y, recipe, seed, loss)
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
         run.restore(_read(path), path)
@@ -125,11 +130,17 @@ def _epochs(run: _Run, path: Path | None, every: int, evaluate, progress: bool, 
         _save(run.snapshot(), path)
 
 
+def _loss_of(recipe: Recipe, prediction: Tensor, y: Tensor, label: str) -> Tensor:
+    if recipe.loss == "mse" and prediction.shape != y.shape:
+        raise ValueError(f"{label}: predictions {tuple(prediction.shape)} and targets {tuple(y.shape)} differ in shape")
+    return LOSS_FUNCTIONS[recipe.loss](prediction, y)
+
+
 class _Run:
     """Everything that a resumed run must have as the interrupted one had it."""
 
-    def __init__(self, model: nn.Module, u: Tensor, y: Tensor, recipe: Recipe, seed: int) -> None:
-        self.model, self.u, self.y, self.recipe, self.seed = model, u, y, recipe, seed
+    def __init__(self, model: nn.Module, u: Tensor, y: Tensor, recipe: Recipe, seed: int, loss: Loss | None) -> None:
+        self.model, self.u, self.y, self.recipe, self.seed, self.loss = model, u, y, recipe, seed, loss
         self.history = History()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         # The fused step has the least overhead, which dominates for models of a few hundred parameters.
@@ -146,7 +157,7 @@ class _Run:
         n = len(self.u)
         size = n if recipe.batch_size is None else min(recipe.batch_size, n)
         per_epoch = -(-n // size)
-        loss_of, (group,) = LOSS_FUNCTIONS[recipe.loss], optimizer.param_groups
+        (group,) = optimizer.param_groups
         batches = self._batches(size)
         solves = _SolveStatistics(self.implicit)
         total, wall, cpu = 0.0, time.perf_counter(), time.process_time()
@@ -156,12 +167,10 @@ class _Run:
             optimizer.zero_grad(set_to_none=True)
             for parameter in self.parameters:
                 parameter.grad = None
-            prediction = model(u)
-            if recipe.loss == "mse" and prediction.shape != y.shape:
-                raise ValueError(
-                    f"{label}: predictions {tuple(prediction.shape)} and targets {tuple(y.shape)} differ in shape"
-                )
-            loss = loss_of(prediction, y)
+            if self.loss is None:
+                loss = _loss_of(recipe, model(u), y, label)
+            else:
+                loss = self.loss(model, u, y, step / (recipe.epochs * per_epoch))
             value = loss.item()
             if not math.isfinite(value):
                 reason = f"diverged: the loss is {value} at epoch {epoch + 1}, step {index + 1} of {per_epoch}"
@@ -247,13 +256,15 @@ class _SolveStatistics:
     def add(self) -> None:
         for module in self.modules:
             solve = module.last_solve
+            if solve is None:  # a loss of bounds alone solves nothing
+                continue
             self.n += solve.n_iter.numel()
             self.iterations += int(solve.n_iter.sum())
             self.most = max(self.most, solve.max_iter)
             self.residual = max(self.residual, solve.max_residual)
 
     def record(self, history: History) -> None:
-        if self.modules:
+        if self.n:
             history.iterations_mean.append(self.iterations / self.n)
             history.iterations_max.append(self.most)
             history.residual_max.append(self.residual)

@@ -23,6 +23,8 @@ from implicit_models.sim.sparse_model import SparseModel
 from reproduction.core.plots import legend_below
 from reproduction.core.pruning import magnitude_prune, retrain
 from reproduction.core.recipe import Recipe
+from reproduction.core.scores import accuracy_of
+from reproduction.core.train import train
 from reproduction.tutorial_sparsify.network import Task
 
 BATCH = 200
@@ -58,8 +60,7 @@ def budget_of(text: str) -> Budget:
 
 def accuracy(model: nn.Module, u: Tensor, y: Tensor) -> float:
     """Per cent of the samples that a model classifies right."""
-    with torch.no_grad():
-        return 100 * float(torch.cat([model(part).argmax(1) for part in u.split(BATCH)]).eq(y).double().mean())
+    return 100 * accuracy_of(model, u, y, batch_size=BATCH)
 
 
 def point(model: SparseModel, task: Task) -> dict[str, float]:
@@ -184,14 +185,9 @@ def trainable(model: SparseModel) -> list[nn.Parameter]:
 
 def fine_tune(model: SparseModel, u: Tensor, y: Tensor, epochs: int, seed: int, lr: float = 1e-3) -> SparseModel:
     """Train shifts and head, in place, with labels."""
-    parameters = trainable(model)
-    optimizer = torch.optim.Adam(parameters, lr=lr)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        for part in torch.randperm(len(u), generator=generator).split(100):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(u[part]), y[part]).backward()
-            optimizer.step()
+    trainable(model.requires_grad_(False))
+    recipe = Recipe(epochs, lr, batch_size=100, schedule="constant", loss="cross_entropy")
+    train(model, u, y, recipe=recipe, seed=seed, progress=False, label="fine-tuning")
     return model
 
 

@@ -31,9 +31,9 @@ def given(tmp_path_factory):
         yield made.first(40)
 
 
-def test_stand_in_labels_itself(given):
+def test_stand_in_tells_its_patterns_apart(given):
     assert resnet_study.accuracy(given.network, given) == 100
-    assert given.key == "random" and len(given.test) == len(given.labels) == 40
+    assert given.key == "coloured patterns" and len(given.test) == len(given.labels) == 40
 
 
 def test_draws_are_nested_and_disjoint_from_the_held_out(given):

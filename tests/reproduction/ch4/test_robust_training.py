@@ -1,5 +1,7 @@
 """The study of robust training on a small problem: losses by hand, determinism, cache, and what is measured."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -7,17 +9,17 @@ from torch import nn
 
 from data_gen.core.dataset import Dataset
 from implicit_models.robustness.penalties import convex_penalty, sensitivity_norm
-from reproduction.ch4_robust_training import compute as robust_training
 from reproduction.ch4_robust_training.compute import (
     OBJECTIVES,
     Objective,
     attacked_batch,
-    fit,
     loss_of,
     measured,
     trained,
     untrained,
 )
+from reproduction.core import cache
+from reproduction.core.train import train
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +38,19 @@ def small(seed=0):
     return untrained(seed, 16, 3)
 
 
+def fit(model, u, y, objective, *, seed):
+    loss = functools.partial(loss_of, objective)
+    return train(model, u, y, recipe=objective.recipe, seed=seed, loss=loss, progress=False, label=objective.name)
+
+
 def test_losses_are_what_they_say(images):
-    model, g = small(), torch.Generator().manual_seed(0)
+    model = small()
     u, y = torch.as_tensor(images.u_train[:50]), torch.as_tensor(images.y_train[:50])
     entropy = nn.functional.cross_entropy(model(u), y).item()
     penalty, norm = convex_penalty(model).item(), sensitivity_norm(model).item()
 
     def value(share=1.0, **options):
-        return loss_of(Objective(**options), model, u, y, share, g).item()
+        return loss_of(Objective(**options), model, u, y, share).item()
 
     assert value(name="plain") == value(name="weight_decay", weight=0.1) == pytest.approx(entropy, rel=1e-6)
     assert value(name="convex_penalty", weight=0.5) == pytest.approx(entropy + 0.5 * penalty, rel=1e-6)
@@ -65,7 +72,7 @@ def test_attacked_batch_stays_in_its_box_and_raises_the_loss(images):
     model = small()
     fit(model, images.u_train, images.y_train, Objective("plain", epochs=3, batch_size=50), seed=0)
     u, y = torch.as_tensor(images.u_train[:100]), torch.as_tensor(images.y_train[:100])
-    moved = attacked_batch(model, u, y, 0.05, 3, torch.Generator().manual_seed(0))
+    moved = attacked_batch(model, u, y, 0.05, 3)
     assert float((moved - u).abs().max()) <= 0.05 + 1e-6
     assert nn.functional.cross_entropy(model(moved), y) > nn.functional.cross_entropy(model(u), y)
 
@@ -105,10 +112,10 @@ def test_measured_bounds_are_nested_and_penalties_lower_their_constant(images):
 
 
 def test_cache_returns_the_same_model_without_training(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(robust_training, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(cache, "cache_dir", lambda: tmp_path)
     objective = Objective("plain", epochs=1, batch_size=100)
     first, history = trained(images, objective, seed=0)
-    monkeypatch.setattr(robust_training, "fit", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(cache, "train", lambda *a, **k: pytest.fail("trained again"))
     again, read = trained(images, objective, seed=0)
     assert read.loss == history.loss
     assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True))

@@ -9,8 +9,8 @@ from implicit_models.sim.network.scaling import scale_of
 from implicit_models.sim.network.states import states
 from reproduction.core.pruning import nonzeros, sparsity
 from reproduction.core.recipe import Recipe
+from reproduction.core.scores import accuracy_of
 from reproduction.core.sparse_states import (
-    accuracy_of,
     largest_without_loss,
     lasso_sweep,
     own_states,

@@ -51,13 +51,13 @@ def cell(n: int, h: int, kind: str, **settings) -> nn.Module:
     if kind == "stiff":
         with torch.no_grad():
             A = torch.rand(n, n, generator=torch.Generator().manual_seed(n))
-            rnn.A.copy_(KAPPA * A / A.sum(1, keepdim=True))
+            rnn.cell.A.copy_(KAPPA * A / A.sum(1, keepdim=True))
     return rnn
 
 
 def loop_of(solve, rnn: nn.Module):
     """S -> (N, T, h): a loop over the steps with `solve(z)` for each equilibrium."""
-    A, B, C, D, p = rnn.A, rnn.B, rnn.C, rnn.D, rnn.input_size
+    A, B, C, D, p = rnn.cell.A, rnn.cell.B, rnn.cell.C, rnn.cell.D, rnn.input_size
 
     def forward(S):
         h, outputs = S.new_zeros(len(S), rnn.hidden_size), []
@@ -96,7 +96,7 @@ def peers(rnn: nn.Module) -> dict:
 def reference(rnn: nn.Module, S: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states and dL/dA in float64, each equilibrium by Picard until nothing changes, its gradient by an exact
     linear solve."""
-    weights = [M.detach().double() for M in (rnn.A, rnn.B, rnn.C, rnn.D)]
+    weights = [M.detach().double() for M in (rnn.cell.A, rnn.cell.B, rnn.cell.C, rnn.cell.D)]
     A, B, C, D = weights
     n, p, S, g = len(A), rnn.input_size, S.double(), g.double()
     h, Y, X = S.new_zeros(len(S), rnn.hidden_size), [], []
@@ -125,12 +125,12 @@ def errors_of(
     forward, rnn: nn.Module, S: torch.Tensor, g: torch.Tensor, exact: tuple[torch.Tensor, torch.Tensor]
 ) -> tuple[float, float]:
     """Largest errors of hidden states and of dL/dA, relative to the largest entry."""
-    rnn.A.grad = None
+    rnn.cell.A.grad = None
     Y = forward(S)
     Y.backward(g)
     return tuple(
         float((found - want).abs().max() / want.abs().max())
-        for found, want in zip((Y.detach(), rnn.A.grad), exact, strict=True)
+        for found, want in zip((Y.detach(), rnn.cell.A.grad), exact, strict=True)
     )
 
 
@@ -196,7 +196,7 @@ def run(quick: bool) -> harness.Report:
             f"{name}: as accurate as torchdeq",
             all(ours <= max(theirs, ROUNDING) for ours, theirs in zip(errors["ours"], errors["torchdeq"], strict=True)),
         )
-        sweeps = float(rnn.last_solve.n_iter.float().mean()) / T
+        sweeps = float(rnn.cell.last_solve.n_iter.float().mean()) / T
         cases[name] = {
             "ms": ms,
             "errors": {who: list(e) for who, e in errors.items()},

@@ -215,11 +215,7 @@ class ImplicitModel(nn.Module):
             if model.A.layout is not torch.strided:
                 raise TypeError("feedback='strict_upper' is for a dense, trained A; a sparse A is used as it is")
             model._require_strict_upper(model.A)
-        model._check_sizes()
         return model
-
-    def _check_sizes(self) -> None:
-        """A subclass checks what else its shapes must satisfy."""
 
     @staticmethod
     def _require_strict_upper(A: Tensor) -> None:

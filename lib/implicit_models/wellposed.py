@@ -119,26 +119,6 @@ def _comparison_vector(M: np.ndarray | sp.csr_array, radius: float) -> tuple[np.
     return best, best_margin
 
 
-def triangular_order(A: Any, activation: ActivationSpec | Activation) -> str | None:
-    """ "upper", "lower" (blocks of the activation taken whole) or None when A feeds back between blocks.
-
-    A block of several states must have a zero diagonal block; a diagonal matrix counts as upper.
-    """
-    A = square_matrix(A)
-    act = resolve_activation(activation, A.shape[0])
-    row, column = sp.coo_array(A).coords if not sp.issparse(A) else A.tocoo().coords
-    if sp.issparse(A):
-        nonzero = A.tocoo().data != 0
-        row, column = row[nonzero], column[nonzero]
-    ur, uc = act.unit[row], act.unit[column]
-    same = ur == uc
-    if np.any(same & ~_componentwise(act)[row]):
-        return None
-    if np.all(ur <= uc):
-        return "upper"
-    return "lower" if np.all(ur >= uc) else None
-
-
 def _without_feedback(A: np.ndarray | sp.csr_array, act: Activation) -> bool:
     """Whether A is triangular in some order of the blocks: no strongly connected component has more than one of
     them."""

@@ -170,12 +170,12 @@ def recursion_difference(model: SequenceImplicitRNN, u: Float[np.ndarray, "N T"]
     h, worst = S.new_zeros(len(S), core.hidden_size), 0.0
     for t in range(S.shape[1]):
         inputs = torch.cat([S[:, t : t + 1], h], dim=1)
-        x = S.new_zeros(len(S), core.n_states)
+        x = S.new_zeros(len(S), core.cell.n_states)
         for _ in range(sweeps):
-            new = torch.relu(x @ core.A.T + inputs @ core.B.T)
+            new = torch.relu(x @ core.cell.A.T + inputs @ core.cell.B.T)
             moved, x = float((new - x).abs().max()), new
             if moved <= 1e-13 * float(x.abs().max()):
                 break
-        h = x @ core.C.T + inputs @ core.D.T
+        h = x @ core.cell.C.T + inputs @ core.cell.D.T
         worst = max(worst, float((h - found[:, t]).abs().max()))
     return worst / float(found.abs().max())

@@ -307,19 +307,19 @@ def test_rnn_is_its_cell_in_a_loop(skip, bias):
     rnn = ImplicitRNN(2, 3, 6, skip=skip, bias=bias, seed=0).double()
     if bias:
         with torch.no_grad():
-            rnn.b.fill_(0.3), rnn.d.fill_(-0.2)
+            rnn.cell.b.fill_(0.3), rnn.cell.d.fill_(-0.2)
     S = torch.randn(4, 5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     Y, h = rnn(S)
     state = torch.zeros(4, 3, dtype=torch.float64)
     for t in range(5):
-        state = torch.from_numpy(_by_hand(rnn, torch.cat([S[:, t], state], 1)))
+        state = torch.from_numpy(_by_hand(rnn.cell, torch.cat([S[:, t], state], 1)))
         torch.testing.assert_close(Y[:, t].detach(), state, rtol=1e-5, atol=1e-6)
     assert torch.equal(h, Y[:, -1]) and (rnn.input_size, rnn.hidden_size) == (2, 3)
     # a sequence in two pieces
     first, h1 = rnn(S[:, :2])
     second, h2 = rnn(S[:, 2:], h1)
     torch.testing.assert_close(torch.cat([first, second], 1), Y)
-    assert rnn.last_solve.n_iter.shape == (4,) and rnn.last_solve.converged.all()
+    assert rnn.cell.last_solve.n_iter.shape == (4,) and rnn.cell.last_solve.converged.all()
 
 
 def test_rnn_gradient_matches_finite_differences():
@@ -337,12 +337,14 @@ def test_rnn_edges_copies_and_sparse():
     assert rnn(torch.zeros(0, 4, 2))[0].shape == (0, 4, 3)
     S = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0))
     assert torch.equal(copy.deepcopy(rnn)(S)[0], rnn(S)[0])
-    given = [M.detach().numpy() for M in (rnn.A, rnn.B, rnn.C, rnn.D)]
-    torch.testing.assert_close(ImplicitRNN.from_matrices(*given)(S)[0], rnn(S)[0])
-    sparse = ImplicitRNN.from_matrices(*(sp.csr_array(M) for M in given))
+    given = [M.detach().numpy() for M in (rnn.cell.A, rnn.cell.B, rnn.cell.C, rnn.cell.D)]
+    torch.testing.assert_close(ImplicitRNN.from_cell(ImplicitModel.from_matrices(*given))(S)[0], rnn(S)[0])
+    sparse = ImplicitRNN.from_cell(ImplicitModel.from_matrices(*(sp.csr_array(M) for M in given)))
     torch.testing.assert_close(sparse(S)[0], rnn(S)[0].detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match="a cell is an ImplicitModel, got Linear"):
+        ImplicitRNN.from_cell(nn.Linear(3, 2))
     with pytest.raises(ValueError, match="reads input and hidden"):
-        ImplicitRNN.from_matrices(np.eye(2) * 0.1, np.ones((2, 3)), np.ones((3, 2)))
+        ImplicitRNN.from_cell(ImplicitModel.from_matrices(np.eye(2) * 0.1, np.ones((2, 3)), np.ones((3, 2))))
 
 
 # ---------------------------------------------------------------- failure and bad input

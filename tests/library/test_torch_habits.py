@@ -72,7 +72,7 @@ def test_dtype_and_default_dtype():
         )
     finally:
         torch.set_default_dtype(torch.float32)
-    assert ImplicitRNN(1, 2, 3, dtype=DOUBLE).A.dtype == DOUBLE
+    assert ImplicitRNN(1, 2, 3, dtype=DOUBLE).cell.A.dtype == DOUBLE
     for wrong in (torch.int64, torch.complex64, "float32"):
         with pytest.raises(TypeError, match="dtype must be a floating torch.dtype"):
             ImplicitModel(3, 2, 5, dtype=wrong)
@@ -101,7 +101,8 @@ def test_a_model_made_on_meta_is_filled_later(how):
 
 
 def test_skip_init_leaves_the_weights_to_the_user():
-    for layer in (skip_init(ImplicitModel, 3, 2, 5, seed=0), skip_init(ImplicitRNN, 1, 2, 5, seed=0, dtype=DOUBLE)):
+    network = skip_init(ImplicitRNN, 1, 2, 5, seed=0, dtype=DOUBLE)
+    for layer in (skip_init(ImplicitModel, 3, 2, 5, seed=0), network.cell):
         assert {p.device.type for p in layer.parameters()} == {"cpu"} and layer.A.shape == (5, 5)
 
 
@@ -442,7 +443,7 @@ def test_a_weight_that_is_not_finite_is_named(name, backward, kind, value):
     settings = {"bias": True, "seed": 0, "backward": backward}
     model = ImplicitModel(3, 2, 5, **settings) if kind == "model" else ImplicitRNN(3, 2, 5, **settings)
     with torch.no_grad():
-        getattr(model, name).view(-1)[-1] = value
+        getattr(model if kind == "model" else model.cell, name).view(-1)[-1] = value
     U = _draw(4, 3) if kind != "rnn" else _draw(2, 4, 3)
     with pytest.raises(ValueError, match=f"^{name} has values that are not finite: 1 of"):
         model(U)

@@ -23,19 +23,20 @@ def rnn(p, h, n, *, seed=0, scale=0.6, dtype=torch.float64, **options):
     with torch.no_grad():
         for M in model.parameters():
             M.copy_(scale * torch.randn(M.shape, generator=generator, dtype=dtype) / M.shape[-1] ** 0.5)
-    return model.project_()
+    model.cell.project_()
+    return model
 
 
 def step_by_step(model, S, h0=None):
     """The same with one `ImplicitModel` a step: Picard, no compiled call."""
     cell = ImplicitModel.from_matrices(
-        model.A.detach(),
-        model.B.detach(),
-        model.C.detach(),
-        None if model.D is None else model.D.detach(),
-        model.activation,
-        b=model.b if model.b is None else model.b.detach(),
-        d=model.d if model.d is None else model.d.detach(),
+        model.cell.A.detach(),
+        model.cell.B.detach(),
+        model.cell.C.detach(),
+        None if model.cell.D is None else model.cell.D.detach(),
+        model.cell.activation,
+        b=model.cell.b if model.cell.b is None else model.cell.b.detach(),
+        d=model.cell.d if model.cell.d is None else model.cell.d.detach(),
         solver="picard",
         tol=1e-13,
         max_iter=3000,
@@ -68,13 +69,13 @@ def test_equals_the_cell_step_by_step(activation, options, N):
     )
     S.requires_grad_(), h0.requires_grad_()
     Y, last = model(S, h0)
-    assert model.last_solve.solver == "gauss_seidel" and torch.equal(last, Y[:, -1])
+    assert model.cell.last_solve.solver == "gauss_seidel" and torch.equal(last, Y[:, -1])
     ours = torch.autograd.grad((Y * w).sum() + last.square().sum(), [*model.parameters(), S, h0])
     expected, named = step_by_step(model, S, h0)
     reference = torch.autograd.grad((expected * w).sum() + expected[:, -1].square().sum(), [*named.values(), S, h0])
     torch.testing.assert_close(Y, expected, rtol=1e-9, atol=1e-10)
     for (name, _), one, other in zip([*named.items(), ("S", 0), ("h0", 0)], ours, reference, strict=True):
-        if name == "A" and model.feedback == "strict_upper":
+        if name == "A" and model.cell.feedback == "strict_upper":
             other = other.triu(1)
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9, msg=name)
 
@@ -82,12 +83,12 @@ def test_equals_the_cell_step_by_step(activation, options, N):
 def test_gradient_by_finite_differences():
     model = rnn(2, 3, 6, activation="tanh", bias=True, seed=3)
     S = torch.randn(4, 5, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64, requires_grad=True)
-    named = list(model.named_parameters())
+    named = list(model.cell.named_parameters())
 
     def run(S, *values):
         for (name, _), value in zip(named, values, strict=True):
-            delattr(model, name)
-            setattr(model, name, value)
+            delattr(model.cell, name)
+            setattr(model.cell, name, value)
         return model(S)[0]
 
     assert torch.autograd.gradcheck(run, (S, *(v.detach().requires_grad_() for _, v in named)), eps=1e-6, atol=1e-7)
@@ -96,7 +97,7 @@ def test_gradient_by_finite_differences():
 def test_linear_cell_in_closed_form():
     """phi the identity: x = (I - A)^-1 B u, so that h_t = K u_t with K = C (I - A)^-1 B + D."""
     model = rnn(2, 2, 4, activation="identity")
-    A, B, C, D = (M.detach().numpy() for M in (model.A, model.B, model.C, model.D))
+    A, B, C, D = (M.detach().numpy() for M in (model.cell.A, model.cell.B, model.cell.C, model.cell.D))
     K = C @ np.linalg.solve(np.eye(4) - A, B) + D
     S = np.random.default_rng(0).normal(size=(3, 4, 2))
     h, expected = np.zeros((3, 2)), []
@@ -126,7 +127,8 @@ def test_any_size_and_any_row_of_a_batch(N, T, n, h, single, seed):
 def test_length_one_is_the_layer():
     model = rnn(3, 2, 5)
     S = torch.randn(7, 1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    layer = ImplicitModel.from_matrices(*(M.detach() for M in (model.A, model.B, model.C, model.D)), tol=1e-13)
+    cell = model.cell
+    layer = ImplicitModel.from_matrices(*(M.detach() for M in (cell.A, cell.B, cell.C, cell.D)), tol=1e-13)
     expected = layer(torch.cat([S[:, 0], S.new_zeros(7, 2)], dim=1))
     torch.testing.assert_close(model(S)[0][:, 0], expected, rtol=1e-10, atol=1e-11)
 
@@ -141,7 +143,7 @@ def test_a_nan_stays_in_its_sequence_and_in_the_future():
     others = [i for i in range(9) if i not in (4, 6)]
     assert torch.equal(found[others], good[others]) and torch.equal(found[4, :2], good[4, :2])
     assert found[4, 2:].isnan().all() and found[6].isnan().all()
-    assert model.last_solve.status.tolist() == [0, 0, 0, 0, 3, 0, 3, 0, 0]
+    assert model.cell.last_solve.status.tolist() == [0, 0, 0, 0, 3, 0, 3, 0, 0]
     clean = torch.autograd.grad(good[others].sum(), model.parameters())
     masked = torch.autograd.grad(found[others].sum(), model.parameters())
     for one, other in zip(clean, masked, strict=True):
@@ -150,7 +152,9 @@ def test_a_nan_stays_in_its_sequence_and_in_the_future():
 
 def test_failure_is_reported():
     """x = relu(x + 1) has no solution."""
-    model = ImplicitRNN.from_matrices(np.eye(1), np.ones((1, 2)), np.ones((1, 1)), on_failure="raise")
+    model = ImplicitRNN.from_cell(
+        ImplicitModel.from_matrices(np.eye(1), np.ones((1, 2)), np.ones((1, 1)), on_failure="raise")
+    )
     with pytest.raises(NotConverged, match="recurrence"):
         model(torch.ones(3, 2, 1, dtype=torch.float64))
 
@@ -158,7 +162,7 @@ def test_failure_is_reported():
 def test_matrix_that_is_not_finite_is_named():
     model = rnn(1, 2, 3)
     with torch.no_grad():
-        model.C[0, 0] = float("nan")
+        model.cell.C[0, 0] = float("nan")
     with pytest.raises(ValueError, match="C has values that are not finite: 1 of 6"):
         model(torch.ones(2, 3, 1, dtype=torch.float64))
 

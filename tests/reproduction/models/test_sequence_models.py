@@ -18,7 +18,7 @@ def normal(*shape, seed=0):
 
 def test_implicit_rnn_is_the_recursion_of_its_equilibria():
     model = SequenceImplicitRNN(6, 4, 3, output="every", seed=1, tol=1e-13).double()
-    S, A, B, C, D = normal(5, 7), *(getattr(model.core, name) for name in "ABCD")
+    S, A, B, C, D = normal(5, 7), *(getattr(model.core.cell, name) for name in "ABCD")
     h, outputs = torch.zeros(5, 4, dtype=torch.float64), []
     for t in range(7):
         u, x = torch.cat([S[:, t : t + 1], h], dim=1), torch.zeros(5, 6, dtype=torch.float64)
@@ -114,7 +114,7 @@ def test_the_equilibria_are_projected_in_training():
         seed=0,
         progress=False,
     )
-    assert model.core.A.abs().sum(1).max() <= 0.3 + 1e-6
+    assert model.core.cell.A.abs().sum(1).max() <= 0.3 + 1e-6
 
 
 @pytest.mark.parametrize(

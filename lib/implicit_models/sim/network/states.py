@@ -275,10 +275,11 @@ def states(
         SIM paper, section 3; Tsai thesis (2024), section 3.1.
     """
     from implicit_models.model import ImplicitModel
+    from implicit_models.recurrent import ImplicitRNN
 
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
-    if isinstance(network, ImplicitModel) and hasattr(network, "hidden_size"):
+    if isinstance(network, ImplicitRNN):
         raise TypeError(
             "an ImplicitRNN has a state per time step: call its cell, an ImplicitModel, on the inputs of the steps"
         )

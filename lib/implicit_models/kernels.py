@@ -30,6 +30,7 @@ from typing import Any
 
 AREAS = ("equilibrium", "sim", "robustness", "seismology")  # none calls a kernel of another
 OPTIONS = {"nogil": True, "error_model": "numpy"}  # a division by zero gives inf or NaN, as in NumPy
+BORROWS = {"_nrt": False}  # of a kernel that allocates nothing: it counts no references to its arrays, atomically
 READY = "ready"  # in a folder: stamps of the sources for which every kernel is there
 KEPT = 2  # folders of other sources that stay beside a new one
 _PACKAGE = Path(__file__).parent

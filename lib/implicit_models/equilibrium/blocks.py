@@ -25,7 +25,8 @@ def clear(pointer, count):
         pointer[k] = 0
 
 
-def block_width(n: int, n_samples: int, itemsize: int, lanes: int) -> int:
+@kernel
+def block_width(n, n_samples, itemsize, lanes):
     """Registers per block: at most 4, few enough for the cache and for lanes to be used several times each."""
     return max(1, min(4, max(2, _CACHE_BYTES // (n * lanes * itemsize)), n_samples // (3 * lanes)))
 

@@ -46,6 +46,10 @@ from .sweeps import (
 
 CONVERGED, MAX_ITER, DIVERGING, NOT_FINITE, SINGULAR = 0, 1, 2, 3, 4
 
+_TYPES = np.dtype(np.float32), np.dtype(np.float64)
+_NO_CODE = {dtype: (np.zeros(0, np.int8), np.zeros(0, dtype)) for dtype in _TYPES}
+_NO_START = {dtype: np.zeros((0, 0), dtype) for dtype in _TYPES}
+RELATIVE, REVERSE = 1, 2
 _MARGIN, _LEAST_MARGIN = 0.8, 1e-4  # of the tolerance, for the change of a sweep
 
 
@@ -107,9 +111,9 @@ def _load_lane(b, d, start, warm, tol, n, reverse, lane, block):
 
 
 @kernel
-def _judge(block, lane, stop, rounding, t, residual, n_iter, status):
+def _judge(table, lane, samples, stop, rounding, t, residual, n_iter, status):
     """Write residual and status of a frozen sample. Returns False when it should go on."""
-    table, samples, tol = block.table, block.samples, stop.tol
+    tol = stop.tol
     scale, change = table[SCALE * samples + lane], table[CHANGE * samples + lane]
     if math.isnan(table[SQUARE * samples + lane]):  # a maximum may pass over a NaN, a sum cannot
         change = np.nan
@@ -140,10 +144,10 @@ def _store_lane(x, lane, samples, n, reverse, finite, target):
 
 
 @kernel
-def _solve(problem, stop, width, n_pad, work, integers, x_out, found):
+def _solve_blocks(problem, stop, width, n_pad, work, integers, x_out, found):
     """Run sweeps over one block; a lane whose sample is done is given the next sample.
 
-    work, integers: arrays of the caller's, see `_swept`. x_out (N, n) and `found` are written.
+    work, integers: arrays of the caller's, see `_solve`. x_out (N, n) and `found` are written.
     """
     A, b, adjoint, warm, reverse = problem.A, problem.b, problem.adjoint, problem.warm, problem.reverse
     N, n = b.shape
@@ -197,8 +201,8 @@ def _solve(problem, stop, width, n_pad, work, integers, x_out, found):
             sweep(block)
         for first in range(0, samples, n_lanes):
             if not first_turn:
-                freeze(block, first, contraction, stop, rounding)
-                extrapolate(block, first)
+                freeze(table, first, samples, contraction, stop, rounding)
+                extrapolate(table, first, samples, x, block.step, n_pad)
             if not any_positive(load(table, EVALUATED * samples + first)):
                 continue
             for lane in range(first, first + n_lanes):
@@ -209,7 +213,7 @@ def _solve(problem, stop, width, n_pad, work, integers, x_out, found):
                     finite = status_[t] != NOT_FINITE
                     if not finite:
                         residual_[t], n_iter_[t] = np.nan, 0
-                    elif not _judge(block, lane, stop, accepted, t, residual_, n_iter_, status_):
+                    elif not _judge(table, lane, samples, stop, accepted, t, residual_, n_iter_, status_):
                         continue
                     _store_lane(x, lane, samples, n, reverse, finite, advance(x_out_, t * n))
                     if loaded == N:
@@ -224,21 +228,30 @@ def _solve(problem, stop, width, n_pad, work, integers, x_out, found):
         first_turn = False
 
 
-def _swept(problem: Problem, stop: Stop) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """x and `Found` of every row of b; raises ValueError when A is not finite."""
-    b, A = problem.b, np.ascontiguousarray(problem.A)
-    x, *found = empty_result(b)
-    if not len(b):
-        return x, *found
+@kernel
+def _solve(A, b, other, code, slope, tol, max_iter, flags, x_out, residual, n_iter, status):
+    """Solve every row of b. Returns False, with nothing written, when A is not finite.
+
+    The interpreter hands over plain arrays and numbers: of a small solve, tuples would take a third of the time.
+
+    Args:
+        other: where `code` is empty, d of the adjoint equation; else the start, without rows for zero.
+        flags: sum of RELATIVE and REVERSE.
+    """
     if not all_finite(A):
-        raise_not_finite(A)
-    (N, n), n_lanes = b.shape, VECTOR_BYTES // b.itemsize
+        return False
+    N, n = b.shape
+    n_lanes = VECTOR_BYTES // b.itemsize
     n_pad = (n + ROWS - 1) // ROWS * ROWS
     width = block_width(n_pad, N, b.itemsize, n_lanes)
     size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + N_LANE_ROWS) + 2 * n_lanes + 64
     work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
-    _solve(problem._replace(A=A), stop, width, n_pad, work, integers, x, Found(*found))
-    return x, *found
+    adjoint = code.size == 0
+    warm = not adjoint and other.shape[0] > 0
+    problem = Problem(A, adjoint, b, other, code, slope, other, warm, flags & REVERSE != 0)
+    stop = Stop(tol, flags & RELATIVE != 0, max_iter)
+    _solve_blocks(problem, stop, width, n_pad, work, integers, x_out, Found(residual, n_iter, status))
+    return True
 
 
 @kernel
@@ -317,12 +330,14 @@ def gauss_seidel(
         Tsai (2024), section 2.3, for the fixed point; Varga, Matrix Iterative Analysis (2000), section 3.1, for sweeps.
     """
     check_arrays(A, b=b, x0=x0)
-    reverse = sweeps_in_reverse(A, False) if reverse is None else bool(reverse)
-    problem = Problem(A, False, b, b, code, param, b if x0 is None else x0, x0 is not None, reverse)
-    return _swept(problem, Stop(float(tol), bool(relative), int(max_iter)))
-
-
-_NO_CODE = {dtype: (np.zeros(0, np.int8), np.zeros(0, dtype)) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
+    found = empty_result(b)
+    reverse = sweeps_in_reverse(A, False) if reverse is None else reverse
+    flags = (RELATIVE if relative else 0) + (REVERSE if reverse else 0)
+    start = _NO_START[A.dtype] if x0 is None else x0
+    A = np.ascontiguousarray(A)
+    if len(b) and not _solve(A, b, start, code, param, float(tol), int(max_iter), flags, *found):
+        raise_not_finite(A)
+    return found
 
 
 def gauss_seidel_adjoint(
@@ -355,5 +370,9 @@ def gauss_seidel_adjoint(
         Tsai (2024), section 5.2 (implicit differentiation).
     """
     check_arrays(A, d=d, g=g)
-    reverse = sweeps_in_reverse(A, True) if reverse is None else bool(reverse)
-    return _swept(Problem(A, True, g, d, *_NO_CODE[A.dtype], g, False, reverse), Stop(float(tol), False, int(max_iter)))
+    found = empty_result(g)
+    reverse = sweeps_in_reverse(A, True) if reverse is None else reverse
+    flags, A = (REVERSE if reverse else 0), np.ascontiguousarray(A)
+    if len(g) and not _solve(A, g, d, *_NO_CODE[A.dtype], float(tol), int(max_iter), flags, *found):
+        raise_not_finite(A)
+    return found

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int8
 
-from implicit_models.kernels import kernel
+from implicit_models.kernels import BORROWS, kernel
 
 from .blocks import aligned, clear
 from .gauss_seidel import _MARGIN, MAX_ITER, _judge, _pack_rows
@@ -55,6 +55,7 @@ from .sweeps import (
     TANH,
     UNIT,
     Block,
+    Found,
     extrapolate,
     freeze,
     sweep,
@@ -133,10 +134,10 @@ class Workspace(NamedTuple):
     width: int
 
 
-@kernel
-def _settle(block, n, contraction, stop, rounding, accepted, found, at):
+@kernel(**BORROWS)
+def _settle(block, n, contraction, stop, rounding, accepted, found, at, judged):
     """Sweep until every lane has converged or failed; the iterations are added to the counts of the samples at `at`,
-    and the worst residual and status are kept."""
+    and the worst residual and status are kept. judged: `Found` of one sample, scratch."""
     x, rhs, table, samples = block.x, block.rhs, block.table, block.samples
     residual, n_iter, status = found.residual, found.n_iter, found.status
     n_lanes = lanes(x)
@@ -152,19 +153,19 @@ def _settle(block, n, contraction, stop, rounding, accepted, found, at):
         store(table, UNIT * samples + lane, unit)
         store(table, BOUND * samples + lane, unit * spread(x, _MARGIN * stop.tol))
     live = samples
-    own, count, what = np.empty(1, residual.dtype), np.empty(1, np.int32), np.empty(1, np.int8)
+    own, count, what = judged.residual, judged.n_iter, judged.status
     while live > 0:
         sweep(block)
         for first in range(0, samples, n_lanes):
-            freeze(block, first, contraction, stop, rounding)
-            extrapolate(block, first)
+            freeze(table, first, samples, contraction, stop, rounding)
+            extrapolate(table, first, samples, x, block.step, block.n_pad)
             if not any_positive(load(table, EVALUATED * samples + first)):
                 continue
             for lane in range(first, first + n_lanes):
                 if table[EVALUATED * samples + lane] == 0:
                     continue
                 what[0] = MAX_ITER
-                if _judge(block, lane, stop, accepted, 0, own, count, what):
+                if _judge(table, lane, samples, stop, accepted, 0, own, count, what):
                     live -= 1
                     s = at + lane
                     n_iter[s] += count[0]
@@ -219,6 +220,7 @@ def sequence_forward(cell, U, X, scratch, first, last, stop, found):
     table = advance(out, ROWS * samples)
     room = advance(table, N_LANE_ROWS * samples)
     codes = address(scratch.integers)
+    judged = Found(np.empty(1, A.dtype), np.empty(1, np.int32), np.empty(1, np.int8))
     block = Block(
         panel,
         corner,
@@ -261,7 +263,7 @@ def sequence_forward(cell, U, X, scratch, first, last, stop, found):
             if t > 0:
                 _copy(advance(U_, t * columns + at), stride_u, u, samples, p, False, samples)
             _multiply(B_panel, n_pad, k, u, b_wide, rhs, width, samples)
-            _settle(block, n, contraction, stop, rounding, 0.0, found, at)
+            _settle(block, n, contraction, stop, rounding, 0.0, found, at, judged)
             _copy(x, samples, advance(X_, t * columns + at), stride_x, n, False, samples)
             _multiply(D_panel, h_pad, k, u, d_wide, y, width, samples)
             _multiply(C_panel, h_pad, n_pad, x, y, y, width, samples)
@@ -304,6 +306,7 @@ def sequence_backward(cell, X, G, V, first_carry, scratch, reverse, first, last,
     table = advance(out, ROWS * samples)
     room = advance(table, N_LANE_ROWS * samples)
     codes = address(scratch.integers)
+    judged = Found(np.empty(1, A.dtype), np.empty(1, np.int32), np.empty(1, np.int8))
     block = Block(
         panel,
         corner,
@@ -365,7 +368,7 @@ def sequence_backward(cell, X, G, V, first_carry, scratch, reverse, first, last,
                 store(rhs, position, where_positive(floor - absolute(value), zero, value))
             clear(v, n_pad * samples)
             clear(step, n_pad * samples)
-            _settle(block, n, contraction, stop, rounding, 4 * rounding, found, at)
+            _settle(block, n, contraction, stop, rounding, 4 * rounding, found, at, judged)
             _put(v, samples, advance(V_, here), stride_v, n, reverse, samples)
             _multiply(Dt, h_pad, h, g, zeros, carry, width, samples)
             _multiply(Bt, h_pad, n_pad, v, carry, carry, width, samples)

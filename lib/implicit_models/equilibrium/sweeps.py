@@ -227,9 +227,8 @@ def sweep(block):
 
 
 @kernel
-def freeze(block, lane, contraction, stop, rounding):
+def freeze(table, lane, samples, contraction, stop, rounding):
     """Freeze the lanes of one register that have converged, diverged or used up their sweeps."""
-    table, samples = block.table, block.samples
     one, zero = spread(table, 1.0), spread(table, 0.0)
     before, change = load(table, ACTIVE * samples + lane), load(table, CHANGE * samples + lane)
     count, limit = load(table, COUNT * samples + lane), load(table, LIMIT * samples + lane)
@@ -260,13 +259,12 @@ def freeze(block, lane, contraction, stop, rounding):
 
 
 @kernel
-def extrapolate(block, lane):
+def extrapolate(table, lane, samples, x, step, n_pad):
     """Add the rest of the geometric series, x += rho / (1 - rho) (x_k - x_{k-1}), in the lanes where it has set in.
 
     The change that follows is |step_k - rho step_{k-1}| / (1 - rho): the step is taken where this is less than half
     of the present change, and never again in a lane where changes have not decreased since the last one.
     """
-    table, samples, x, step = block.table, block.samples, block.x, block.step
     one, zero = spread(table, 1.0), spread(table, 0.0)
     count = load(table, COUNT * samples + lane)
     quotient = count * spread(table, 1 / _EXTRAPOLATE_EVERY)
@@ -287,7 +285,7 @@ def extrapolate(block, lane):
     previous = where_positive(due, where_positive(previous - change, change, zero), previous)
     store(table, PREVIOUS * samples + lane, previous)
     if any_positive(factor):
-        for position in range(lane, block.n_pad * samples, samples):
+        for position in range(lane, n_pad * samples, samples):
             # steps of the other lanes are finite or their lanes are frozen
             store(
                 x,

@@ -19,7 +19,7 @@ Source:
 from __future__ import annotations
 
 from implicit_models.kernels import kernel
-from implicit_models.sim.solvers.cholesky import OPTIONS, append, backward, delete, forward
+from implicit_models.sim.solvers.cholesky import LEAN, append, backward, delete, forward
 from implicit_models.sim.solvers.homotopy import NEVER, combine
 
 ROUNDS = 15  # exchanges before a step is given up
@@ -27,7 +27,7 @@ SLACK = 1e-9  # share of its bound by which a correlation may exceed it
 NOISE = 64 * 2.2e-16  # rounding of a correlation, relative to the largest at the start of the path
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def settle(row, space, lam, kappa, inside, k, noise):
     """The solution of the active set with its signs; one refinement if needed. Returns (mu, residual relative to its
     bound)."""
@@ -81,7 +81,7 @@ def settle(row, space, lam, kappa, inside, k, noise):
     return mu, worst
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def leap(row, space, lam, target, kappa, inside, k, noise):
     """One long step from the solution at penalty lam to the one at target > 0.
 

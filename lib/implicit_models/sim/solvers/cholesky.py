@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from implicit_models.kernels import kernel
+from implicit_models.kernels import BORROWS, kernel
 
 OPTIONS = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}}
+LEAN = {**OPTIONS, **BORROWS}
 PIVOT = 1e-12  # a join with a relative pivot below this is linearly dependent on the active columns
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def forward(R, k, x):
     """x = R^-T x in place; four rows of R a pass over what remains of x."""
     i = 0
@@ -39,7 +40,7 @@ def forward(R, k, x):
         i += 1
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def backward(R, k, u, w):
     """w = R^-1 u; four rows of R a pass over what is known of w."""
     i = k
@@ -67,7 +68,7 @@ def backward(R, k, u, w):
         w[i] = t / Ri[i]
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def append(R, k, G, active, j, ridge, x):
     """Add column j; returns False, with R unchanged, when it depends linearly on the active ones. x is scratch."""
     g = G[j]
@@ -86,7 +87,7 @@ def append(R, k, G, active, j, ridge, x):
     return True
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def extend(R, k, s, u):
     """The last entry of u = R^-T s after a join, with s = s_k of the new column; R has k columns."""
     t = s
@@ -95,7 +96,7 @@ def extend(R, k, s, u):
     u[k - 1] = t / R[k - 1, k - 1]
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def delete(R, k, active, p, u):
     """Remove the p-th active column; u = R^-T s follows."""
     for i in range(p + 1):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from implicit_models.kernels import kernel
-from implicit_models.sim.solvers.cholesky import OPTIONS, append, backward, delete, extend, forward
+from implicit_models.kernels import BORROWS, kernel
+from implicit_models.sim.solvers.cholesky import LEAN, OPTIONS, append, backward, delete, extend, forward
 
 END, KAPPA, GAP, CAP, GROW, LARGE = 0, 1, 2, 3, 4, 5  # why a path stopped
 LEAVE, JOIN = 10, 11
@@ -29,7 +29,7 @@ AGAIN = 1e-9  # a column that just left may not rejoin on the same side within t
 BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound to count as doing so
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
-SCAN = {"fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
+SCAN = {**BORROWS, "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
 
 
 class Row(NamedTuple):
@@ -93,7 +93,7 @@ def workspace(d, room):
     )
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def combine(G, active, k, w, out):
     """out = sum_i w_i G[active_i]: eight rows of G a pass."""
     d = out.shape[0]
@@ -131,7 +131,7 @@ def joins(r, dr, v0, v1, tau, direction, barred, times):
     return nearest
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def enough(zz, fit, norm, tau, base, kappa, rtol, slack):
     """Whether the solution at penalty tau is near enough to the one in the ball of radius kappa at penalty base.
 
@@ -142,7 +142,7 @@ def enough(zz, fit, norm, tau, base, kappa, rtol, slack):
     return gap <= rtol * objective or gap <= slack
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def exchange(R, k, active, a, j, side, x, q, ball, kappa):
     """Bring in column j that depends on the active ones; returns the position of the one that goes, k at kappa, or -1.
 
@@ -172,7 +172,7 @@ def exchange(R, k, active, a, j, side, x, q, ball, kappa):
     return at
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def follow(row, space, v0, v1, tau, tau_end, kappa, k, stop, large):
     """Follow the path from tau to tau_end; `space` holds the solution at tau, with k active columns, and is updated.
 
@@ -300,7 +300,7 @@ def follow(row, space, v0, v1, tau, tau_end, kappa, k, stop, large):
     return k, tau, pieces, CAP
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def start(G, c, a, r, barred):
     """The empty solution: a = 0, r = c, columns of zeros barred; returns the largest correlation."""
     top = 0.0

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from implicit_models.kernels import kernel
 from implicit_models.sim.solvers.active_set import NOISE, leap
-from implicit_models.sim.solvers.cholesky import OPTIONS
+from implicit_models.sim.solvers.cholesky import LEAN, OPTIONS
 from implicit_models.sim.solvers.homotopy import (
     CAP,
     END,
@@ -39,12 +39,11 @@ EVERYTHING = 1 << 40
 FEW = 80  # support up to which the path is followed event by event
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def recomputed_gap(row, space, k, kappa):
     """Duality gap, objective and norm over the ball from a alone. See `certificate.certify`."""
     c, zz, ball, ridge, beta = row.c, row.zz, row.ball, row.ridge, row.beta
-    a, active, r = space.a, space.active, space.scratch[5]
-    values = np.empty(k)
+    a, active, r, values = space.a, space.active, space.scratch[5], space.scratch[4]
     for i in range(k):
         values[i] = a[active[i]]
     combine(row.G, active, k, values, r)
@@ -74,7 +73,7 @@ def recomputed_gap(row, space, k, kappa):
     return objective - dual, objective, norm_ball
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def descend(row, space, lam, kappa, inside, everything, k, stop, noise):
     """Long steps in the penalty from lam down to beta; arguments as in `long_step.leap`.
 
@@ -119,7 +118,7 @@ def descend(row, space, lam, kappa, inside, everything, k, stop, noise):
     return k, lam, mu, total, END
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def ball_norm(a, active, k, ball):
     total = 0.0
     for i in range(k):
@@ -153,7 +152,7 @@ class Found(NamedTuple):
     reason: Int[np.ndarray, "r K"]
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def _write(row, space, k, kappa, mu, steps, why, found, i, t):
     """Write the solution in `space` as that of row i at its radius t."""
     found.multiplier[i, t], found.pieces[i, t], found.reason[i, t] = mu, steps, why
@@ -163,7 +162,7 @@ def _write(row, space, k, kappa, mu, steps, why, found, i, t):
         found.A[i, t, j] = space.a[j]
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def whole_ball_row(row, space, kappas, stop, few, found, i):
     """All radii of row i in one pass, in ascending order; returns False where the factor has no room."""
     beta, zeros, ones = row.beta, space.zeros, space.ones
@@ -194,7 +193,7 @@ def whole_ball_row(row, space, kappas, stop, few, found, i):
     return True
 
 
-@kernel(**OPTIONS)
+@kernel(**LEAN)
 def part_ball_row(row, space, kappas, stop, few, found, i):
     """All radii of row i, whose ball holds some columns only, from the largest; returns False where the factor has no
     room."""

@@ -17,6 +17,7 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
+from implicit_models.sim.problem import L1, Perspective, Ridge
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
 from reproduction.core.sparse_states import SparseModel, accuracy_of, lasso_sweep, radius_sweep, refit_head
@@ -191,12 +192,10 @@ def objective_curve(
     u, labels = posts.test[0]
     curve = empty_curve("sparsity", "drop", "A", "B", "C", "D", "failed", "seconds")
     for weight in weights:
-        terms = {
-            "l1": {"beta": 2 * weight},
-            "l2": {"alpha": weight},
-            "perspective": {"alpha": weight / knee, "eta": weight * knee},
-        }[objective]
-        fit = fit_sim(found, objective=objective, **terms, **options)
+        penalty = {"l1": L1(2 * weight), "l2": Ridge(weight), "perspective": Perspective(weight / knee, weight * knee)}[
+            objective
+        ]
+        fit = fit_sim(found, objective=penalty, **options)
         curve["sparsity"].append(sparsity(fit.nnz, network))
         curve["drop"].append(base - 100 * float((fit.predict(u).argmax(axis=1) == labels).mean()))
         for name in "ABCD":

@@ -75,9 +75,7 @@ class SIMResult:
             "status",
             "gap",
             "objective",
-            "matched",
             "kappa",
-            "feedback",
             scale=self.scale.description,
             **self._shares(),
         )

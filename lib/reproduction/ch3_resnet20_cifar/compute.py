@@ -37,6 +37,7 @@ from implicit_models.sim.sparse_model import SparseModel
 from reproduction.book.keys import content_key
 from reproduction.book.results import load, plain, save
 from reproduction.ch3_resnet20_cifar.kernel_rows import own_kernels
+from reproduction.core.counts import parameters_shown
 
 BATCH = 200
 KAPPAS = (0.005, 0.01, 0.05, 0.1, 0.5, 0.99)  # of Table 3.1
@@ -247,6 +248,7 @@ def summary_of(model: SparseModel, given: Task) -> dict[str, Any]:
     }
 
 
+@parameters_shown()
 def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: str = "std") -> list[dict[str, Any]]:
     """The papers' method on the network's states, one entry a radius: {"l1", "refit"}, each a `summary_of`; the refit
     has a new last layer too.
@@ -273,6 +275,7 @@ def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: s
     return stored("literal", given, {"kappas": sorted(kappas), "m": m, "seed": seed, "scale": scale}, compute)
 
 
+@parameters_shown()
 def student(given: Task, budget: Budget, rows: RowModel = BY_POSITION, *, m: int, seed: int) -> dict[str, Any]:
     """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer."""
     u, held_out = given.draw(m, seed)
@@ -284,6 +287,7 @@ def student(given: Task, budget: Budget, rows: RowModel = BY_POSITION, *, m: int
     return stored("student", given, {"budget": repr(budget), "rows": repr(rows), "m": m, "seed": seed}, compute)
 
 
+@parameters_shown()
 def matching(
     given: Task, *, m: int, seed: int, kappa: float, share: float, shared: bool = False, images: int = 200
 ) -> dict[str, dict[str, list[float]]]:

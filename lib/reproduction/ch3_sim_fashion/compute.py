@@ -22,6 +22,7 @@ from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.problem import L1, LeastSquares, Perspective, Ridge
 from implicit_models.sim.result import SIMResult
+from reproduction.core.counts import parameters_shown
 from reproduction.core.fgsm import EPSILONS, fgsm_accuracy
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
@@ -97,6 +98,7 @@ def scores(model: nn.Module, kept: int, network: nn.Module, images: Dataset, att
     return found
 
 
+@parameters_shown()
 def sim_scores(found: States, network: nn.Module, images: Dataset, attacked: int, **options: Any) -> Scores:
     """`scores` of a fit with the options of `fit_sim`, with the median mismatch of its rows and what went wrong.
 

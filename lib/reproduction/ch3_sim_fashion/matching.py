@@ -17,9 +17,11 @@ from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.problem import L1, Exact, LeastSquares, Tolerance
 from reproduction.ch3_sim_fashion.compute import dense_model
+from reproduction.core.counts import parameters_shown
 
 
 @torch.no_grad()
+@parameters_shown()
 def exact_match(found: States) -> dict[str, float]:
     """Rows that match states and outputs exactly (l1, kappa .99, Theorem 2.4's units), run on the samples they were
     fitted to.

@@ -18,6 +18,7 @@ from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.problem import L1, Perspective, Ridge
+from reproduction.core.counts import parameters_shown
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
 from reproduction.core.sparse_states import SparseModel, accuracy_of, lasso_sweep, radius_sweep, refit_head
@@ -164,6 +165,7 @@ def share_curves(
     return curves
 
 
+@parameters_shown()
 def objective_curve(
     found: States,
     network: nn.Module,

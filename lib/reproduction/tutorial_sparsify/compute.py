@@ -21,6 +21,7 @@ from implicit_models.sim.problem import Budget, Cardinality, L1Ball, L1Penalty
 from implicit_models.sim.report import SparsityReport
 from implicit_models.sim.row_models import ByPosition, SharedKernels
 from implicit_models.sim.sparse_model import SparseModel
+from reproduction.core.counts import parameters_shown
 from reproduction.core.plots import legend_below
 from reproduction.core.pruning import magnitude_prune, retrain
 from reproduction.core.recipe import Recipe
@@ -77,6 +78,7 @@ def point(model: SparseModel, task: Task) -> dict[str, float]:
     }
 
 
+@parameters_shown()
 def variant_points(
     task: Task, budgets: Sequence[Budget], m: int, variants: Sequence[str] = tuple(VARIANTS)
 ) -> dict[str, list[dict[str, float]]]:

@@ -69,8 +69,8 @@ def test_samples_of_one_seed_are_nested(images, network):
 
 def test_tables_hold_the_printed_settings():
     assert sorted(TABLE_2) == [100, 200, 300, 400, 500, 700] and sorted(TABLE_3) == [400, 500, 600, 900, 1000, 2000]
-    assert TABLE_3[500] == {"objective": "l1", "lambda1": 0.01, "lambda2": 0.01, "beta": 0.01}
-    assert TABLE_2[700]["alpha"] == 0.01 and TABLE_3[600]["lambda1"] == 0.1
+    assert TABLE_3[500] == {"objective": L1(0.01), "match": LeastSquares(0.01, 0.01)}
+    assert TABLE_2[700]["objective"].alpha == 0.01 and TABLE_3[600]["match"].lambda1 == 0.1
 
 
 def test_a_larger_weight_is_sparser_and_ridge_is_not(images, network):

@@ -317,22 +317,46 @@ def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
     np.testing.assert_allclose(Z.T - rows.A @ M.T, Z.T - expected.A @ M.T, atol=1e-7)
 
 
-def test_fallback_is_visible_and_certified(monkeypatch):
+@pytest.mark.parametrize(("beta", "ridge", "part"), [(0.0, 0.0, False), (0.3, 0.0, True), (0.2, 0.7, False)])
+def test_fallback_is_visible_and_certified(monkeypatch, beta, ridge, part):
     from implicit_models.sim.solvers import rows as module
 
     M, Z = data()
-    exact = solve_rows(*gram(M, Z), kappa=0.5)
+    arguments = {"beta": beta, "ridge": ridge, "ball_mask": np.arange(M.shape[1]) < 5 if part else None}
+    exact = solve_rows(*gram(M, Z), kappa=0.5, **arguments)
 
     def broken(problem, *settings):
         settings[-1].gap[:] = np.inf  # A stays 0
         return len(problem.C)
 
     monkeypatch.setattr(module, "solve_chunk", broken)
-    rows = solve_rows(*gram(M, Z), kappa=0.5)
+    monkeypatch.setattr(module, "_followed", lambda *given, **more: np.zeros(len(given[6]), bool))  # nor does this one
+    rows = solve_rows(*gram(M, Z), kappa=0.5, **arguments)
     assert (rows.status == "fista").all()
-    check(M, Z, rows, kappa=0.5)
+    check(M, Z, rows, kappa=0.5, beta=beta, ridge=ridge, ball=arguments["ball_mask"])
     np.testing.assert_allclose(rows.A, exact.A, atol=1e-3)
-    np.testing.assert_allclose(rows.multiplier, exact.multiplier, rtol=1e-2)
+    np.testing.assert_allclose(rows.multiplier, exact.multiplier, rtol=1e-2, atol=1e-6)
+
+
+def test_a_fallback_that_is_cut_short_keeps_the_better_point(monkeypatch):
+    from implicit_models.sim.solvers import fista
+    from implicit_models.sim.solvers import rows as module
+
+    M, Z = data()
+    near = solve_rows(*gram(M, Z), kappa=0.5).A * (1 - 1e-3)
+
+    def almost(problem, *settings):
+        found = settings[-1]
+        found.A[:, 0], found.gap[:], found.value[:] = near, 1e-3, 1.0
+        return len(problem.C)
+
+    monkeypatch.setattr(module, "solve_chunk", almost)
+    for name in ("BATCH", "BATCHES"):
+        monkeypatch.setattr(fista, name, 1)
+    rows = solve_rows(*gram(M, Z), kappa=0.5, rtol=1e-12, atol=1e-15)
+    assert (rows.status == "inaccurate").all()
+    before, _ = duality_gap(*gram(M, Z), near, kappa=0.5)
+    assert (rows.gap <= before).all() and (np.abs(rows.A).sum(1) <= 0.5).all()
 
 
 @pytest.mark.parametrize(

@@ -43,29 +43,23 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
     from implicit_models.sim.layerwise import sparsify
     from implicit_models.sim.network.column_store import Columns
     from implicit_models.sim.network.working_rows import solve_working
-    from implicit_models.sim.solvers.budget import kappa
+    from implicit_models.sim.parallel.run import SERIAL, Parallel
+    from implicit_models.sim.problem import L1Ball, Tolerance
+    from implicit_models.sim.row_models import WorkingSet
 
     torch.set_num_threads(1)
     network, u, *_ = network_and_images(m)
     network, u = network.double(), u.double()[:, :, ::shrink, ::shrink]  # rows are stored in the network's precision
     card = torch.cuda.is_available()
-    options = {
-        "support": "before",
-        "states": "teacher",
-        "refit": False,
-        "head": False,
-        "rtol": GAP,
-        "atol": GAP,
-        "backend": "threads",
-        "workers": THREADS,
-        "device": "cuda" if card else "cpu",
-        "progress": not card,
-    }
+    rows, tolerance = WorkingSet(refit=None, device="cuda" if card else "cpu"), Tolerance(GAP, GAP)
+    parallel = Parallel("threads", THREADS, progress=not card)
     few = np.random.default_rng(0).standard_normal((64, 20))  # loads the compiled kernels
-    trial = {name: options[name] for name in ("rtol", "atol")} | {"ridge": 0.1, "cap": None, "backend": "serial"}
-    solve_working(Columns.of(few, options["device"]), few[None, :2], np.ones((1, 2)), kappa(RADIUS), **trial)
+    trial: dict[str, Any] = {"ridge": 0.1, "tolerance": tolerance, "cap": None, "parallel": SERIAL}
+    solve_working(Columns.of(few, rows.device), few[None, :2], np.ones((1, 2)), [L1Ball(RADIUS)], **trial)
     start, spent = time.perf_counter(), time.process_time()
-    model = sparsify(network, u, budget=kappa(RADIUS), **options)
+    model = sparsify(
+        network, u, L1Ball(RADIUS), rows, states="teacher", head=False, tolerance=tolerance, parallel=parallel
+    )
     seconds, spent, layers = time.perf_counter() - start, time.process_time() - spent, model.report.layers
     status: dict[str, int] = {}
     for layer in layers:
@@ -82,7 +76,7 @@ def everywhere(m: int, checked: int, shrink: int = 1) -> dict[str, Any]:
         "gap": max(layer.gap for layer in layers),
         "violation": max(layer.violation for layer in layers),
         "status": status,
-        "sparsity": model.report.sparsity,
+        "sparsity": model.report.sparsity_of_entries,
         "memory_gb": memory,
         "recomputed": recomputed(model, u, checked),
     }
@@ -182,7 +176,8 @@ def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
     from sklearn.linear_model import lars_path
 
     from implicit_models.sim.network.working_rows import solve_working
-    from implicit_models.sim.solvers.budget import kappa
+    from implicit_models.sim.parallel.run import SERIAL
+    from implicit_models.sim.problem import L1Ball, Tolerance
 
     found: dict[str, Any] = {
         "ms": [],
@@ -193,12 +188,12 @@ def beside_lars(m: int, blocks: tuple[int, ...], peers: int) -> dict[str, Any]:
         "compared": 0,
         "drawn": 0,
     }
-    options = {"ridge": 1e-3, "rtol": GAP, "atol": GAP, "cap": None, "backend": "serial", "progress": False}
+    options: dict[str, Any] = {"ridge": 1e-3, "tolerance": Tolerance(GAP, GAP), "cap": None, "parallel": SERIAL}
     for columns, Z, radius in drawn(m, blocks, ROWS):
         F = columns.X.numpy()
-        solve_working(columns.part(slice(64)), Z[:1], radius[:1], kappa(0.1), **options)
+        solve_working(columns.part(slice(64)), Z[:1], radius[:1], [L1Ball(0.1)], **options)
         start = time.process_time()
-        rows = solve_working(columns, Z, radius, kappa(RADIUS), **options)
+        rows = solve_working(columns, Z, radius, [L1Ball(RADIUS)], **options)
         found["ms"].append(1e3 * (time.process_time() - start) / Z.shape[0] / Z.shape[1])
         found["columns"].append(len(F))
         found["gap"] = max(found["gap"], float(rows.gap.max()))

@@ -90,41 +90,33 @@ def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) 
     """One fit in this process: its seconds, memory and certificates."""
     import torch
 
-    from implicit_models.sim.layerwise import sparsify
-    from implicit_models.sim.solvers.budget import Budget
+    from implicit_models.sim.layerwise import sparsify, sparsify_path
+    from implicit_models.sim.parallel.run import Parallel
+    from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty
+    from implicit_models.sim.row_models import ByPosition, Refit
 
     torch.set_num_threads(1)
     network, u, v, y = network_and_images(m, seed)
     kind, values = setting.split(":")
-    budget = Budget(kind, tuple(float(x) for x in values.split(",")))
+    of = {"kappa": L1Ball, "lam": L1Penalty, "keep": Cardinality}[kind]
+    budgets = [of(float(x)) for x in values.split(",")]
     sweep, checked = case.startswith("sweep"), case.startswith("check")
     if checked:  # in double precision, since rows are stored in the network's
         network, u = network.double(), u.double()
-    sparsify(
-        network, u[:8], budget=Budget(kind, budget.values[:1]), progress=False, head=False
-    )  # loads the compiled kernels
+    sparsify(network, u[:8], budgets[0], head=False)  # loads the compiled kernels
     start = time.perf_counter()
     student = not (sweep or checked)
-    models = sparsify(
-        network,
-        u,
-        budget=budget,
-        weights=weights,
-        states="student" if student else "teacher",
-        refit=student,
-        head=student,
-        backend="threads",
-        workers=THREADS,
-        progress=False,
-    )
+    rows = ByPosition(weights=weights, refit=Refit() if student else None)
+    parallel = Parallel("threads", THREADS, progress=False)
+    states = "student" if student else "teacher"
+    models = sparsify_path(network, u, budgets, rows, states=states, head=student, parallel=parallel)
     found: dict[str, Any] = {"seconds": time.perf_counter() - start}
-    models = models if isinstance(models, list) else [models]
     found["memory_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
         2**20 if sys.platform != "darwin" else 2**30
     )
     report = models[-1].report
     found |= {
-        "sparsity": [m.report.sparsity for m in models],
+        "sparsity": [m.report.sparsity_of_entries for m in models],
         "rows": sum(r.rows for r in report.layers),
         "parts": dict(report.seconds),
     }
@@ -136,13 +128,13 @@ def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) 
                 status[name] = status.get(name, 0) + count
     found["status"] = status
     if checked:
-        found["recomputed"] = recomputed(models, u, budget)
+        found["recomputed"] = recomputed(models, u, [float(x) for x in values.split(",")])
     elif not sweep:
         found["accuracy"] = accuracy(models[0], v, y)
     return found
 
 
-def recomputed(models, u, budget) -> dict[str, float]:
+def recomputed(models, u, radii) -> dict[str, float]:
     """Largest gap over 1/2||z||^2 and violation over kappa of rows drawn at random, from the images alone."""
     import torch
 
@@ -173,7 +165,7 @@ def recomputed(models, u, budget) -> dict[str, float]:
                     used = (unit > 1e-7) & ((M**2).sum(0) ** 2 >= 3 * (M**4).sum(0))
                     M = np.where(used, M / np.where(used, unit, 1.0), 0.0)
                     w = (target - target.mean()) / t
-                    for model, kappa in zip(models, budget.values):
+                    for model, kappa in zip(models, radii):
                         row = getattr(model, f"A{block}")
                         a0, a1 = (int(row.crow_indices()[k]) for k in (i, i + 1))
                         whole = np.zeros(X.shape[1])

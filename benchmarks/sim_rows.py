@@ -187,8 +187,7 @@ def timed(function: Callable, repeats: int) -> list[float]:
 
 def run(quick: bool) -> harness.Report:
     from implicit_models.sim.solvers.gram import gram
-    from implicit_models.sim.solvers.path import path_rows
-    from implicit_models.sim.solvers.rows import solve_rows
+    from implicit_models.sim.solvers.rows import path_rows, solve_rows
 
     warnings.filterwarnings("ignore")
     report, repeats, cap = harness.Report(), 3 if quick else 7, 2.0 if quick else 10.0

@@ -28,7 +28,8 @@ from implicit_models.sim.fit import fit_sim, solve_chunk, warm_up
 from implicit_models.sim.network.scaling import scale_of
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.parallel.report import RunReport
-from implicit_models.sim.parallel.run import chunks_of, map_chunks
+from implicit_models.sim.parallel.run import Parallel, chunks_of, map_chunks
+from implicit_models.sim.problem import L1, LeastSquares, Tolerance
 from implicit_models.sim.solvers.gram import gram
 from reproduction.core.recipe import Recipe
 from reproduction.core.train import train
@@ -82,18 +83,15 @@ def run_rows(
         state=weights,
         output=weights,
         perspective=False,
-        rtol=1e-6,
-        atol=1e-9,
+        tolerance=Tolerance(),
     )
     with contextlib.redirect_stderr(io.StringIO()):
         results, report = map_chunks(
             solver,
             chunks_of(0, len(rows.arrays["zz"]), chunk),
             arrays=rows.arrays,
-            backend=backend,
-            workers=workers,
+            parallel=Parallel(backend, workers, progress=False),
             warm_up=functools.partial(warm_up, False),
-            progress=False,
         )
     return np.concatenate([result["A"] for result in results]), report
 
@@ -270,7 +268,7 @@ def epoch_against_fit(
 
     def fit(count: int) -> Any:
         found = states(network, images.u_train[:count])
-        return fit_sim(found, objective="l1", lambda1=0.01, lambda2=0.01, beta=0.01, progress=False)
+        return fit_sim(found, objective=L1(0.01), match=LeastSquares(0.01, 0.01))
 
     epoch(2 * recipe.batch_size)
     fit(100)

@@ -31,7 +31,7 @@ def results():
     screening = sim.screen(G, C, zz, kappa=0.5)
     elimination = sim.eliminate(G, C, zz, n_remove=5, kappa=0.5)
     states, fitted = sim.states(network, U), sim.fit_sim(network, U)
-    sparse = sim.sparsify(network, U, budget=sim.kappa(0.9))
+    sparse = sim.sparsify(network, U, sim.L1Ball(0.9))
     bounds = robustness.bounds(model, U[:20], eps=0.1)
     certified = robustness.certify(model, U[:20], y[:20], eps=0.1)
     dataset = Dataset(
@@ -47,13 +47,16 @@ def results():
         "rows": (rows, ["float64 (70, 40)", "70 optimal"]),
         "path": (path, ["float64 (10,), 0.1 to 1", "700 optimal"]),
         "states": (states, ["float32 (200, 70)", "Sequential, "]),
-        "fit": (fitted, ["csr float64 (70, 70)", "73 optimal", "kappa"]),
+        "fit": (
+            fitted,
+            ["csr float64 (70, 70)", "73 optimal", "kappa", "sparsity_of_parameters", "sparsity_of_entries"],
+        ),
         "run": (fitted.run, ["n_restarts"]),
         "scale": (fitted.scale, ["float64 (70,)"]),
         "screening": (screening, ["bool (70, 40)", "radius"]),
         "elimination": (elimination, ["kept", "int64 (35,)"]),
-        "sparse": (sparse, ["GraphModule", "sparsity"]),
-        "report": (sparse.report, ["row_entries", "sparsity_of_full_matrix"]),
+        "sparse": (sparse, ["GraphModule", "sparsity_of_entries", "sparsity_of_parameters"]),
+        "report": (sparse.report, ["sparsity_of_entries", "sparsity_of_parameters", "sparsity_of_full_matrix"]),
         "layer": (sparse.report.layers[0], ["gap", "fit"]),
         "bounds": (bounds, ["float64 (20, 60)", "20 ok", "dual"]),
         "bounds certificate": (bounds.cert, ["kind", "pf", "float64 (20, 4)"]),

@@ -7,46 +7,38 @@ Source:
 from __future__ import annotations
 
 import functools
-import numbers
 import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from implicit_models.sim.network.normal_equations import row_problem
 from implicit_models.sim.network.scaling import scale_of
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.parallel.chunk_store import Chunk, content_key, read_manifest
-from implicit_models.sim.parallel.run import chunks_of, map_chunks
-from implicit_models.sim.problem import row_problem
-from implicit_models.sim.result import SIMResult, original_units
+from implicit_models.sim.parallel.run import SERIAL, Parallel, chunks_of, map_chunks
+from implicit_models.sim.problem import (
+    L1,
+    Exact,
+    LeastSquares,
+    NoPenalty,
+    Objective,
+    Perspective,
+    Ridge,
+    Tolerance,
+    number,
+)
+from implicit_models.sim.report import MoreParameters
+from implicit_models.sim.result import SIMResult, nonzero_parameters, original_units
 
-OBJECTIVES = ("l1", "l2", "perspective", "none")
+LEAST_L1, IN_THE_MEAN, TOLERANCE = L1(), LeastSquares(), Tolerance()
 CHUNKS = 64  # the layout depends on the rows alone, and so do the bits of the result
 CHUNK_ROWS = (16, 256)  # what rows share (columns outside the ball are eliminated once) is paid once a chunk
-
-
-def row_weights(objective: str, lam: float, alpha: float, beta: float, eta: float) -> dict[str, float]:
-    """The paper's lambda ||z - M a||^2 + f(a), divided by 2 lambda: the weights of f in row units.
-
-    Args:
-        objective: "l1" (f = beta ||a||_1) | "l2" (alpha ||a||^2) | "perspective" (alpha s + eta t) | "none".
-
-    Returns:
-        {"beta"}, {"ridge"} (of ridge/2 ||a||^2), {"alpha", "eta"} or nothing.
-
-    Source:
-        SIM paper, (4), (7), (11).
-    """
-    if objective == "l1":
-        return {"beta": beta / (2 * lam)}
-    if objective == "l2":
-        return {"ridge": alpha / lam}
-    return {"alpha": alpha / (2 * lam), "eta": eta / (2 * lam)} if objective == "perspective" else {}
 
 
 def solve_chunk(
@@ -58,8 +50,7 @@ def solve_chunk(
     state: dict[str, float],
     output: dict[str, float],
     perspective: bool,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
 ) -> dict[str, np.ndarray]:
     """The rows start..stop-1 of a problem {"G", "C", "zz", "mask", "first"}, for `map_chunks`; rows from n_states on
     have no ball.
@@ -81,7 +72,8 @@ def solve_chunk(
     G = arrays["G"] if first == 0 else np.ascontiguousarray(arrays["G"][first:, first:])
     # zeros, not a shorter batch: the others keep their bits
     C = np.ascontiguousarray(np.where(good[:, None], C, 0.0)[:, first:])
-    rows = solve(G, C, np.where(good, zz, 0.0), kappa=kappa, ball_mask=mask, rtol=rtol, atol=atol, **weights)
+    options = {"kappa": kappa, "ball_mask": mask, "rtol": tolerance.rtol, "atol": tolerance.atol} | weights  # type: dict[str, Any]
+    rows = solve(G, C, np.where(good, zz, 0.0), **options)
     A = np.zeros((stop - start, arrays["C"].shape[1]))
     A[:, first:] = rows.A
     out = {"A": A, "status": np.array(rows.status).astype("<U12"), "n_steps": np.array(rows.n_steps)}
@@ -101,18 +93,10 @@ def warm_up(perspective: bool) -> None:
     """Load, or compile, the kernels of the rows: a state row and an output row of two weights."""
     arrays = {"G": np.eye(2), "C": np.ones((2, 2)), "zz": np.full(2, 2.0)}
     arrays |= {"mask": np.array([True, False]), "first": np.zeros(2, dtype=np.int64)}
-    weights = row_weights("perspective" if perspective else "l1", 0.1, 0.01, 0.01, 0.01)
-    settings = {"state": weights, "output": weights, "perspective": perspective, "rtol": 1e-6, "atol": 1e-9}  # type: dict[str, Any]
+    weights = (Perspective(0.01, 0.01) if perspective else L1(0.01)).row_weights(0.1)
+    settings = {"state": weights, "output": weights, "perspective": perspective, "tolerance": Tolerance()}  # type: dict[str, Any]
     for chunk in ((0, 1), (1, 2)):
         solve_chunk(arrays, chunk, n_states=1, kappa=0.1, **settings)
-
-
-def _positive(**values: Any) -> None:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise TypeError(f"{name} must be a number, got {value!r}")
-        if not (np.isfinite(value) and value > 0):  # type: ignore[call-overload, operator]
-            raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
 def first_columns(found: States, feedback: str) -> np.ndarray:
@@ -127,32 +111,64 @@ def first_columns(found: States, feedback: str) -> np.ndarray:
     return first
 
 
-def _layout(found: States, feedback: str, rows_per_chunk: int | None, resume: str | Path | None) -> list[Chunk]:
+def _layout(found: States, feedback: str, resume: str | Path | None) -> list[Chunk]:
     """Chunks that hold rows of one kind (of one block with "strict_upper"); those of the first run if a folder holds
     some."""
     begun = None if resume is None else read_manifest(resume)
     n, r = found.n_states, found.n_states + found.Y.shape[1]
     parts = [(b.start, b.stop) for b in found.blocks] if feedback == "strict_upper" else [(0, n)]
-    if rows_per_chunk is None:
-        rows_per_chunk = int(np.clip(-(-r // CHUNKS), *CHUNK_ROWS))
-        if begun is not None and begun["chunks"]:
-            rows_per_chunk = max(b - a for a, b in begun["chunks"])
-    if isinstance(rows_per_chunk, bool) or not isinstance(rows_per_chunk, int) or rows_per_chunk < 1:
-        raise ValueError(f"rows_per_chunk must be a positive int, got {rows_per_chunk!r}")
-    return [chunk for a, b in (*parts, (n, r)) for chunk in chunks_of(a, b, rows_per_chunk)]
+    rows_a_chunk = int(np.clip(-(-r // CHUNKS), *CHUNK_ROWS))
+    if begun is not None and begun["chunks"]:
+        rows_a_chunk = max(b - a for a, b in begun["chunks"])
+    return [chunk for a, b in (*parts, (n, r)) for chunk in chunks_of(a, b, rows_a_chunk)]
 
 
-def _exact_problem(found: States, bias: bool, s: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
+def _exact_problem(found: States, s: np.ndarray, first: np.ndarray) -> dict[str, np.ndarray]:
     """Equations of the rows, for every first column that occurs."""
-    from implicit_models.sim.solvers.exact import orthonormal_equations
+    from implicit_models.sim.solvers.conic import orthonormal_equations
 
-    M = np.hstack([found.X / s, found.U, np.ones((found.n_samples, int(bias)))]).astype(np.float64)
+    M = np.hstack([found.X / s, found.U, np.ones((found.n_samples, 1))]).astype(np.float64)
     T = np.hstack([found.Z / s, found.Y]).astype(np.float64)
     arrays = {}  # type: dict[str, np.ndarray]
     for column in np.unique(first):
         equations = orthonormal_equations(M[:, column:], T)
         arrays |= {f"{name}_{column}": value for name, value in equations._asdict().items()}
     return arrays
+
+
+class _Problem(NamedTuple):
+    """Rows for `map_chunks`: the solver of a chunk, what its key is made of besides the arrays, and what loads it."""
+
+    arrays: dict[str, np.ndarray]
+    solver: Any
+    settings: dict[str, Any]
+    warm_up: Any
+
+
+def _exact(found: States, units: np.ndarray, first: np.ndarray, objective, kappa, exact, tolerance) -> _Problem:
+    """Rows that match the states exactly."""
+    from implicit_models.sim.solvers.conic import exact_chunk
+
+    arrays = {**_exact_problem(found, units, first), "mask": row_problem(found).in_ball("state"), "first": first}
+    settings = {"objective": objective, "kappa": float(kappa), "exact": exact, "rtol": tolerance.rtol}
+    return _Problem(arrays, functools.partial(exact_chunk, n_states=found.n_states, settings=settings), settings, None)
+
+
+def _least_squares(found: States, units: np.ndarray, first: np.ndarray, objective, kappa, match, tolerance) -> _Problem:
+    """Rows that match the states in the mean."""
+    problem = row_problem(found).scaled(units)
+    mask = problem.in_ball("state")
+    arrays = {"G": problem.G, "C": problem.C, "zz": problem.zz, "mask": mask, "first": first}
+    perspective = isinstance(objective, Perspective)
+    settings = {
+        "kappa": float(kappa),
+        "state": objective.row_weights(match.lambda1),
+        "output": objective.row_weights(match.lambda2),
+        "perspective": perspective,
+        "tolerance": tolerance,
+    }
+    solver = functools.partial(solve_chunk, n_states=found.n_states, **settings)
+    return _Problem(arrays, solver, settings, functools.partial(warm_up, perspective))
 
 
 class RowsNotCertified(UserWarning, RuntimeError):
@@ -189,31 +205,14 @@ def fit_sim(
     network: nn.Module | States,
     U: Any = None,
     *,
-    objective: str = "l1",
+    objective: Objective = LEAST_L1,
+    match: LeastSquares | Exact = IN_THE_MEAN,
     kappa: float = 0.99,
-    lambda1: float = 0.1,
-    lambda2: float = 0.1,
-    alpha: float = 1e-3,
-    beta: float = 1e-2,
-    eta: float | None = None,
     scale: Any = "theorem",
-    scale_kappa: float = 0.99,
-    ball: str = "state",
     feedback: str = "full",
-    bias: bool = True,
-    exact: bool = False,
-    exact_solver: str = "CLARABEL",
-    zero_below: float = 0.0,
-    backend: str = "serial",
-    workers: int | None = None,
-    rows_per_chunk: int | None = None,
-    resume: str | Path | None = None,
-    address: str | None = None,
-    start_method: str | None = None,
-    rtol: float = 1e-6,
-    atol: float = 1e-9,
+    tolerance: Tolerance = TOLERANCE,
+    parallel: Parallel = SERIAL,
     on_failure: str = "warn",
-    progress: bool | None = None,
 ) -> SIMResult:
     """Sparse implicit model whose rows reproduce the states and outputs of a trained network.
 
@@ -221,27 +220,22 @@ def fit_sim(
         min over (A', B', b)  lambda1 ||z'_i - A'_i x' - B'_i u - b_i||^2 + f(A'_i, B'_i, b_i)   s.t.  ||A'_i||_1 <=
         kappa,
         min over (C', D, d)   lambda2 ||y_k - C'_k x' - D_k u - d_k||^2 + f(C'_k, D_k, d_k),
-    then A = S A' S^-1, B = S B', C = C' S^-1. f = beta ||.||_1 ("l1"), alpha ||.||_2^2 ("l2"), sum of alpha s + eta t
-    with s t >= a^2, t <= 1 ("perspective"), 0 ("none"). kappa < 1 makes A well-posed whatever the units, and whatever
-    f.
+    then A = S A' S^-1, B = S B', C = C' S^-1. kappa < 1 makes A well-posed whatever the units, and whatever f.
 
     Args:
         network, U: a trained network and its inputs (m, ...); or its `States`, found once for a sweep, and no U.
-        objective, lambda1, lambda2, alpha, beta, eta: see above; eta = alpha if None.
+        objective: f: `L1`, `Ridge`, `Perspective` or `NoPenalty`.
+        match: `LeastSquares(lambda1, lambda2)`, see above, or `Exact()`: states and outputs are matched exactly, and f
+            is all that is minimised.
         kappa: radius of the ball, at least 1 gives no certificate of its own.
-        ball: "state": it holds A' only; "row": B' too.
+        scale: units of the states, see `scale_of`: "theorem" | "std" | "uniform" | "none" | an array (n,) | a `Scale`.
         feedback: "full", as printed: every row may use every state, its own included. Where a state is active z_i =
             x_i, so that A_ii near kappa imitates a row cheaply; I - A is then nearly singular and the equilibrium far
             from the states matched. "strict_upper": the rows of a block use the layers before it, inputs and bias;
             needs a layered network, and A is well-posed for every kappa.
-        scale, scale_kappa: units of the states, see `scale_of`: "theorem" | "std" | "uniform" | "none" | an array (n,).
-        bias: fit b and d, weights of a constant input that the ball never holds.
-        exact: match states and outputs exactly by a conic solver, `exact_solver`; f is all that is minimised.
-            `zero_below`: see `exact_rows`.
-        backend, workers, address, start_method, progress: see `map_chunks`.
-        rows_per_chunk: 16 to 256, about 64 chunks, if None.
-        resume: folder of finished rows; a run that was cut off goes on from there.
-        rtol, atol: a row is solved when gap <= rtol f or gap <= atol 1/2 ||z||^2 (exact: see `exact_rows`).
+        tolerance: of a row's certificate (exact: see `exact_rows`).
+        parallel: where rows are solved; its folder `resume` holds finished rows, and a run that was cut off goes on
+            from there.
         on_failure: "warn" | "raise" | "ignore" when rows end without a certificate.
 
     Returns:
@@ -249,6 +243,7 @@ def fit_sim(
 
     Warns:
         RowsNotCertified: naming the rows, or raises it.
+        MoreParameters: where the model has more non-zero parameters than the network.
 
     Raises:
         TypeError, ValueError: naming the argument, the sample or the shape that does not fit.
@@ -258,17 +253,18 @@ def fit_sim(
     """
     from implicit_models.model import ImplicitModel
 
-    if objective not in OBJECTIVES:
-        raise ValueError(f"unknown objective {objective!r}; choose one of {', '.join(OBJECTIVES)}")
+    for name, value, kinds in (
+        ("objective", objective, (L1, Ridge, Perspective, NoPenalty)),
+        ("match", match, (LeastSquares, Exact)),
+    ):
+        if not isinstance(value, kinds):
+            raise TypeError(f"{name} must be {', '.join(kind.__name__ for kind in kinds)}, got {value!r}")
     if on_failure not in ("warn", "raise", "ignore"):
         raise ValueError(f"on_failure must be 'warn', 'raise' or 'ignore', got {on_failure!r}")
-    if ball not in ("state", "row"):
-        raise ValueError(f"ball must be 'state' or 'row', got {ball!r}")
     if feedback not in ("full", "strict_upper"):
         raise ValueError(f"unknown feedback {feedback!r}; choose 'full' or 'strict_upper'")
-    eta = alpha if eta is None else eta
-    _positive(kappa=kappa, lambda1=lambda1, lambda2=lambda2, alpha=alpha, beta=beta, eta=eta, rtol=rtol, atol=atol)
-    clock, timing = time.perf_counter(), {}
+    number("kappa", kappa)
+    exact, clock, timing = isinstance(match, Exact), time.perf_counter(), {}
 
     def lap(name: str) -> None:
         nonlocal clock
@@ -287,53 +283,22 @@ def fit_sim(
     if feedback == "strict_upper" and isinstance(found.network, ImplicitModel):
         raise ValueError("feedback='strict_upper' needs layers; those of an implicit model may all feed each other")
     first = first_columns(found, feedback)
-    problem = row_problem(found, bias=bias)
+    problem = row_problem(found)
     lap("gram")
-    units = scale_of(found, scale, kappa=scale_kappa)
-    scaled = problem.scaled(units.s)
+    units = scale_of(found, scale)
     lap("scale")
-    mask = problem.in_ball(ball)
-    if exact:
-        from implicit_models.sim.solvers.exact import exact_chunk
-
-        arrays = {**_exact_problem(found, bias, units.s, first), "mask": mask, "first": first}
-        settings = {"objective": objective, "kappa": kappa, "alpha": alpha, "beta": beta, "eta": eta}  # type: dict[str, Any]
-        settings |= {"solver": exact_solver, "rtol": rtol, "zero_below": zero_below}
-        solver = functools.partial(exact_chunk, n_states=problem.n_states, settings=settings)
-    else:
-        arrays = {"G": scaled.G, "C": scaled.C, "zz": scaled.zz, "mask": mask, "first": first}
-        settings = {"kappa": float(kappa), "rtol": rtol, "atol": atol, "perspective": objective == "perspective"}
-        settings["state"] = row_weights(objective, lambda1, alpha, beta, eta)
-        settings["output"] = row_weights(objective, lambda2, alpha, beta, eta)
-        solver = functools.partial(solve_chunk, n_states=problem.n_states, **settings)
+    rows = (_exact if exact else _least_squares)(found, units.s, first, objective, kappa, match, tolerance)
     lap("set-up")
-    ready = None if exact else functools.partial(warm_up, objective == "perspective")
-    chunks = _layout(found, feedback, rows_per_chunk, resume)
-    key = "" if resume is None else content_key(arrays, (problem.n_states, sorted(settings.items()), exact))
-    results, run = map_chunks(
-        solver,
-        chunks,
-        arrays=arrays,
-        backend=backend,
-        workers=workers,
-        resume=resume,
-        key=key,
-        address=address,
-        start_method=start_method,
-        warm_up=ready,
-        progress=progress,
-    )
+    resume = parallel.resume
+    key = "" if resume is None else content_key(rows.arrays, (problem.n_states, sorted(rows.settings.items()), exact))
+    chunks = _layout(found, feedback, resume)
+    results, run = map_chunks(rows.solver, chunks, arrays=rows.arrays, parallel=parallel, key=key, warm_up=rows.warm_up)
     lap("rows")
     timing["start-up"] = run.start_s
     whole = {
         name: np.concatenate([r[name] for r in results]) for name in ("A", "multiplier", "gap", "n_steps", "status")
     }
     A, B, C, D, b, d = original_units(whole.pop("A"), problem, units.s)
-    described = {"name": objective, "lambda1": lambda1, "lambda2": lambda2}
-    terms = {"l1": {"beta": beta}, "l2": {"alpha": alpha}, "perspective": {"alpha": alpha, "eta": eta}, "none": {}}
-    described |= terms[objective]
-    if exact:
-        described = {k: v for k, v in described.items() if not k.startswith("lambda")} | {"exact": True}
     fitted = SIMResult(
         A,
         B,
@@ -341,9 +306,9 @@ def fit_sim(
         D,
         b,
         d,
-        objective=described,
+        objective=objective,
+        matched=match,
         kappa=float(kappa),
-        ball=ball,
         feedback=feedback,
         scale=units,
         states=found,
@@ -352,4 +317,7 @@ def fit_sim(
         **whole,
     )
     report_failed_rows(fitted, on_failure)
+    if found.network is not None and fitted.sparsity_of_parameters < 0:
+        more = fitted.nnz, nonzero_parameters(found.network)
+        warnings.warn(MoreParameters("the fit has {} non-zero parameters, the network {}".format(*more)), stacklevel=2)
     return fitted

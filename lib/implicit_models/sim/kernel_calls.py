@@ -12,12 +12,13 @@ def call_all() -> None:
     from implicit_models.sim.network.column_store import Columns
     from implicit_models.sim.network.position_rows import solve_block
     from implicit_models.sim.network.working_rows import solve_working
+    from implicit_models.sim.parallel.run import SERIAL
+    from implicit_models.sim.problem import Cardinality, L1Ball, Tolerance
     from implicit_models.sim.solvers.bisection import solve_on_path
-    from implicit_models.sim.solvers.budget import kappa, keep
-    from implicit_models.sim.solvers.path import path_rows
+    from implicit_models.sim.solvers.fista import fista_rows
     from implicit_models.sim.solvers.perspective import solve_perspective_rows
-    from implicit_models.sim.solvers.perspective_fista import fista_rows
     from implicit_models.sim.solvers.refit import one_sided
+    from implicit_models.sim.solvers.rows import path_rows
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])
@@ -26,11 +27,10 @@ def call_all() -> None:
     solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee
     fista_rows(G, C, 0.1, 0.1, np.array([0.5]), np.ones(3, bool), 1.0, np.zeros((1, 3)), np.zeros(1), 1)
     solve_on_path(G, C[0], 3.0, kappa=0.5)
-    radius, budget = np.ones((1, 1)), kappa(0.5)
-    options: dict[str, Any] = {"ridge": 0.1, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1}
-    solve_working(Columns.of(np.eye(3)), np.ones((1, 1, 3)), radius, budget, **options)
-    solve_block(np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, budget, **options)
-    solve_block(
-        np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius, keep(0.5), **options
-    )
+    radius, ball = np.ones((1, 1)), [L1Ball(0.5)]
+    options: dict[str, Any] = {"ridge": 0.1, "tolerance": Tolerance(1e-9, 1e-9), "cap": None, "parallel": SERIAL}
+    solve_working(Columns.of(np.eye(3)), np.ones((1, 1, 3)), radius, ball, **options)
+    rows = np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius
+    for budgets in (ball, [Cardinality(0.5)]):
+        solve_block(*rows, budgets, **options)
     one_sided(np.eye(3), G, np.ones((1, 3)), np.zeros(1), C, C, 0.1)

@@ -5,10 +5,10 @@ use. Each row solves
 
     min_a 1/2 ||M a - z||^2   within a budget (an l1 ball, a penalty, or a number of coefficients), M and z centred,
 
-by the l1 path on one Gram matrix a position, or, where all positions may use everything before them, on a working set a
-row. Nothing of the size of A is ever held: one block's states, its sources' and a strip of positions. States are the
-teacher's, as in the papers, or the student's own: then each block is fitted to the teacher's pre-activations on what
-the sparse model itself computes, and errors do not compound unseen.
+by the l1 path on one Gram matrix a position, or on a working set a row (see `row_models`). Nothing of the size of A is
+ever held: one block's states, its sources' and a strip of positions. States are the teacher's, as in the papers, or the
+student's own: then each block is fitted to the teacher's pre-activations on what the sparse model itself computes, and
+errors do not compound unseen.
 
 Source:
     Tsai thesis (2024), chapter 3; SIM paper.
@@ -16,12 +16,10 @@ Source:
 
 from __future__ import annotations
 
-import math
-import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,22 +29,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
-from implicit_models.sim.network.column_store import ColumnStore
-from implicit_models.sim.network.layer_scales import SCALES, layer_scales
 from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.network.low_precision import in_single
-from implicit_models.sim.network.position_problem import PositionProblem, position_problem, working_problem
-from implicit_models.sim.network.position_rows import solve_block
-from implicit_models.sim.network.row_weights import effect_factors, row_effects
-from implicit_models.sim.network.shared_kernels import solve_shared
-from implicit_models.sim.network.shared_problem import SharedProblem, shared_problem
-from implicit_models.sim.network.supports import SUPPORTS, Support, last_readers, sources_of
-from implicit_models.sim.network.working_rows import solve_working
-from implicit_models.sim.report import LayerReport, layer_report, sparsity_report
-from implicit_models.sim.solvers.budget import Budget
+from implicit_models.sim.network.supports import last_readers
+from implicit_models.sim.parallel.run import THREADS, Parallel
+from implicit_models.sim.problem import Budget, Tolerance, check_budgets
+from implicit_models.sim.report import LayerReport, MoreParameters, layer_report, sparsity_report
+from implicit_models.sim.row_models import ByPosition, Given, RowModel, SharedKernels, WorkingSet
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
 
 BATCH = 200  # samples of a forward pass of the network
+BY_POSITION, TIGHT = ByPosition(), Tolerance(1e-9, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -54,95 +47,47 @@ class _Setup:
     """Checked arguments that every block needs."""
 
     layers: NetworkLayers
-    support: Support
+    rows: RowModel
     sources: tuple[Mapping[int, np.ndarray], ...]  # of every block: see `sources_of`
+    fitted: list[int]  # blocks that may use states before them
     factors: list[np.ndarray] | None  # of the rows' penalties: see `row_effects`
-    scale: str
-    weights: str
-    budget: Budget
-    refit: bool | str
-    ridge: float
-    min_active: float
-    share_conv: bool
-    rtol: float
-    atol: float
-    cap: int | None
-    device: str
-    backend: str
-    workers: int | None
-    resume: Path | None
-    progress: bool | None
-
-    @property
-    def fitted(self) -> list[int]:
-        """Blocks that may use states before them."""
-        return [
-            k for k, b in enumerate(self.layers.blocks) if not b.derived and any(s != INPUT for s in self.sources[k])
-        ]
-
-    @property
-    def working(self) -> bool:
-        """Whether rows have working sets: all of them may use the same, very many, columns."""
-        return self.support == "before" and self.budget.kind != "keep" and not self.share_conv
+    student: bool
+    head: bool
+    tolerance: Tolerance
 
 
 def sparsify(
     network: nn.Module,
     data: Float[Tensor, "m ..."],
-    *,
     budget: Budget,
-    support: Support = "receptive",
-    scale: str = "std",
-    weights: str = "equal",
+    rows: RowModel = BY_POSITION,
+    *,
     states: str = "student",
-    refit: bool | str = True,
     head: bool = True,
-    share_conv: bool = False,
     held_out: Float[Tensor, "k ..."] | None = None,
-    ridge: float = 1e-3,
-    min_active: float = 3.0,
-    rtol: float = 1e-9,
-    atol: float = 1e-9,
-    cap: int | None = None,
-    device: str = "cpu",
-    backend: str = "threads",
-    workers: int | None = None,
-    resume: str | Path | None = None,
-    progress: bool | None = None,
-) -> SparseModel | list[SparseModel]:
-    """A sparse model of a trained network, or one for each value of the budget.
+    tolerance: Tolerance = TIGHT,
+    parallel: Parallel = THREADS,
+) -> SparseModel:
+    """A sparse model of a trained network.
 
     Args:
         network: in evaluation mode; see `network.layers.read_layers` for what it may be made of. It is copied.
         data: (m, *input_shape) samples of the fit, of the network's dtype.
-        budget: `kappa`, `lam` or `keep`, of one value or several.
-        support: columns that a position may use: "receptive", what the network reads there; "before", every block
-            before and the input; or a function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that
-            read the input alone are kept as they are.
-        scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
-        weights: of the rows, for a penalty: "equal", every row has the same one; "effect", rows whose errors change the
-            outputs more have a smaller one (see `row_effects`: far more accurate at the same number of coefficients).
-        states: "teacher", one path for all values of the budget, or "student", one run for each.
-        refit: True, least squares on the selected support; "one_sided", least squares that counts what ReLU lets
-            through (see `one_sided`: more accurate where rows are very sparse); False, the l1 solution itself.
-        ridge: of the refit, relative to each column's squared norm.
-        min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are
-            not used: in units of their deviation a state that is active on two samples would carry a huge weight.
+        budget: `L1Ball`, `L1Penalty` or `Cardinality`.
+        rows: `ByPosition`, `SharedKernels` or `WorkingSet`: what rows share and which states they may use, the units of
+            the ball, the weights of a penalty, the refit, and the largest support.
+        states: "teacher", those of the network, as in the papers; "student", those that the sparse model computes.
         head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's
             features.
-        share_conv: one row for all positions of a channel, a sparse kernel, fitted to samples and positions alike:
-            fewer parameters, where rows of their own only save multiplications. It needs scale "std" and a support that
-            gives every position the same taps.
         held_out: other samples, for the share of variance explained on them.
-        rtol, atol: a row is certified when its gap is at most rtol of its objective or atol of 1/2||z||^2.
-        cap: largest support of a row, whatever the budget; a row that would pass it has status "saturated".
-        device: for support "before" within a radius or a penalty, where every row has a working set: "cuda" or
-            "cuda:k", a card that compares residuals with all columns; "cpu": the backend's workers do.
-        backend, workers, progress: see `parallel.run.map_chunks`.
-        resume: folder of finished strips; a killed run goes on there.
+        tolerance: of a row's certificate.
+        parallel: where rows are solved; its folder `resume` holds finished strips, and a killed run goes on there.
 
     Returns:
-        `SparseModel`, its `report` filled; a list where the budget has several values.
+        `SparseModel`, its `report` filled.
+
+    Warns:
+        MoreParameters: where the model has more parameters than the network, as rows of their own have.
 
     Raises:
         TypeError, ValueError: naming the argument that is wrong; what `read_layers` raises, naming the module or
@@ -151,30 +96,75 @@ def sparsify(
     Source:
         Tsai thesis (2024), section 3.3, Table 3.1.
     """
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be kappa(...), lam(...) or keep(...), got {budget!r}")
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
-    if weights not in ("equal", "effect"):
-        raise ValueError(f"weights must be 'equal' or 'effect', got {weights!r}")
-    if weights == "effect" and (budget.kind != "lam" or share_conv):
-        raise ValueError(
-            "weights 'effect' share out the penalty lam(...) of rows of their own: not for"
-            f" {'share_conv' if share_conv else budget.kind + '(...)'}"
-        )
+    setup = _setup(network, data, [budget], rows, states, head, held_out, tolerance)
+    with torch.no_grad(), in_single(rows.device != "cpu"):
+        models = _run(setup, data, held_out, [budget], parallel)
+    return _warned(models)[0]
+
+
+def sparsify_path(
+    network: nn.Module,
+    data: Float[Tensor, "m ..."],
+    budgets: Sequence[Budget],
+    rows: RowModel = BY_POSITION,
+    *,
+    states: str = "student",
+    head: bool = True,
+    held_out: Float[Tensor, "k ..."] | None = None,
+    tolerance: Tolerance = TIGHT,
+    parallel: Parallel = THREADS,
+) -> list[SparseModel]:
+    """A sparse model for each budget: one path of every row with the network's states ("teacher"), a run for each with
+    the model's own ("student").
+
+    Args:
+        budgets: of one kind, no two equal, in any order. Others as in `sparsify`.
+
+    Returns:
+        One `SparseModel` for each budget, in their order.
+
+    Warns:
+        MoreParameters: as `sparsify`.
+
+    Raises:
+        TypeError, ValueError: as `sparsify`, and for budgets of several kinds.
+
+    Source:
+        Tsai thesis (2024), section 3.3, Table 3.1; Lemma 1 for the path.
+    """
+    setup = _setup(network, data, budgets, rows, states, head, held_out, tolerance)
+    order = sorted(range(len(budgets)), key=lambda t: budgets[t].size)
+    ascending = [budgets[t] for t in order]
+    with torch.no_grad(), in_single(rows.device != "cpu"):
+        if setup.student and len(budgets) > 1:
+            models = []
+            for t, budget in enumerate(ascending):
+                models += _run(setup, data, held_out, [budget], parallel.within(f"value-{t}"))
+        else:
+            models = _run(setup, data, held_out, ascending, parallel)
+    return _warned([models[order.index(t)] for t in range(len(budgets))])
+
+
+def _setup(
+    network: nn.Module,
+    data: Any,
+    budgets: Sequence[Budget],
+    rows: RowModel,
+    states: str,
+    head: bool,
+    held_out: Any,
+    tolerance: Tolerance,
+) -> _Setup:
+    """Checked arguments. Raises: as `sparsify`."""
+    check_budgets(budgets)
+    if len(set(budgets)) < len(budgets):
+        raise ValueError(f"budgets must differ, got {budgets!r}")
+    if not isinstance(rows, ByPosition | SharedKernels | WorkingSet):
+        raise TypeError(f"rows must be ByPosition(...), SharedKernels(...) or WorkingSet(...), got {rows!r}")
     if states not in ("teacher", "student"):
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
-    if not isinstance(refit, bool) and refit != "one_sided":
-        raise ValueError(f"refit must be True, False or 'one_sided', got {refit!r}")
-    if not callable(support) and support not in SUPPORTS:
-        raise ValueError(f"support must be one of {', '.join(SUPPORTS)} or a function, got {support!r}")
     if not isinstance(data, Tensor):
         raise TypeError(f"data must be a torch tensor, got {type(data).__name__}")
-    for name, value in (("ridge", ridge), ("min_active", min_active), ("rtol", rtol), ("atol", atol)):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must {'not be negative' if value < 0 else 'be finite'}, got {value}")
-    if cap is not None and (isinstance(cap, bool) or not isinstance(cap, (int, np.integer)) or cap < 1):
-        raise ValueError(f"cap must be None or a positive int, got {cap!r}")
     layers = read_layers(network, tuple(data.shape[1:]))
     if head:
         layers.head()
@@ -191,100 +181,48 @@ def sparsify(
                 )
     if len(data) < 2:
         raise ValueError(f"a fit needs at least 2 samples, got {len(data)}")
-    if share_conv and scale != "std":
-        raise ValueError(f"share_conv pools positions in units of their deviation: scale must be 'std', got {scale!r}")
-    if refit == "one_sided":
-        if share_conv or (support == "before" and budget.kind != "keep"):
-            raise ValueError(
-                "refit 'one_sided' is for rows of their own with a Gram matrix a position: not for share_conv, nor for"
-                " support 'before' with kappa(...) or lam(...)"
+    rows.check(layers, budgets)
+    sources = rows.sources(layers)
+    fitted = [k for k, b in enumerate(layers.blocks) if not b.derived and any(s != INPUT for s in sources[k])]
+    factors = rows.factors(layers, data, fitted)
+    return _Setup(layers, rows, sources, fitted, factors, states == "student", head, tolerance)
+
+
+def _warned(models: list[SparseModel]) -> list[SparseModel]:
+    """Warn of the first model that has more parameters than the network."""
+    for model in models:
+        report = model.report
+        if report.parameters > report.own_parameters:
+            warnings.warn(
+                MoreParameters(
+                    f"the sparse model has {report.parameters} parameters, the network {report.own_parameters}: rows of"
+                    " their own untie the kernels and save multiplications only; SharedKernels() saves parameters"
+                ),
+                stacklevel=3,
             )
-        for b in layers.blocks:
-            if not b.derived and b.activation != "relu":
-                raise ValueError(f"refit 'one_sided' is for networks of ReLU, the block {b.node} is {b.activation}")
-    _check_device(device, working=support == "before" and budget.kind != "keep" and not share_conv)
-    folder = None if resume is None else Path(resume)
-    sources = tuple(sources_of(layers, block, support) for block in range(len(layers.blocks)))
-    setup = _Setup(
-        layers,
-        support,
-        sources,
-        None,
-        scale,
-        weights,
-        budget,
-        refit,
-        float(ridge),
-        float(min_active),
-        share_conv,
-        rtol,
-        atol,
-        cap,
-        device,
-        backend,
-        workers,
-        folder,
-        progress,
-    )
-    if weights == "effect":
-        setup = replace(setup, factors=effect_factors(row_effects(layers, data), setup.fitted))
-    with torch.no_grad(), in_single(device != "cpu"):
-        if states == "teacher" or len(budget) == 1:
-            models = _run(setup, data, held_out, student=states == "student", head=head)
-        else:
-            models = []
-            for t, value in enumerate(budget.values):
-                each = replace(
-                    setup,
-                    budget=Budget(budget.kind, (value,)),
-                    resume=None if folder is None else folder / f"value-{t}",
-                )
-                models += _run(each, data, held_out, student=True, head=head)
-    return models if len(budget) > 1 else models[0]
+            break
+    return models
 
 
-def _check_device(device: Any, *, working: bool) -> None:
-    """Raises: TypeError for anything but a name; ValueError unless it is "cpu" or, for working sets, a CUDA card that
-    is there."""
-    if not isinstance(device, str):
-        raise TypeError(f"device must be 'cpu', 'cuda' or 'cuda:k', got {device!r}")
-    if device == "cpu":
-        return
-    if not re.fullmatch("cuda(:[0-9]+)?", device):
-        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:k', got {device!r}")
-    if not working:
-        raise ValueError(
-            f"device {device!r} is for support='before' with kappa(...) or lam(...) and rows of their own: other rows"
-            " are solved on the cpu"
-        )
-    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(device.partition(":")[2] or 0) >= cards:
-        raise ValueError(f"device {device!r} is not there: torch sees {cards} CUDA cards")
-
-
-def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool, head: bool) -> list[SparseModel]:
-    """All blocks in order. Only blocks that a later one still reads are held."""
-    layers, K = setup.layers, len(setup.budget)
-    scales = layer_scales(layers, setup.scale)
+def _run(
+    setup: _Setup, data: Tensor, held_out: Tensor | None, budgets: Sequence[Budget], parallel: Parallel
+) -> list[SparseModel]:
+    """All blocks in order, one model a budget. Only blocks that a later one still reads are held."""
+    layers, model, K, student = setup.layers, setup.rows, len(budgets), setup.student
+    scales, refit = model.scales(layers), model.refit is not None
     seconds = {"network": 0.0, "rows": 0.0, "states": 0.0}
     u = data if held_out is None else torch.cat([data, held_out])
     m = len(data)
-    network = layers.on(setup.device)
-    teacher: dict[int, Tensor] = {INPUT: u.to(setup.device)}
+    network = layers.on(model.device)
+    teacher: dict[int, Tensor] = {INPUT: u.to(model.device)}
     own: dict[int, Tensor] = {INPUT: u} if student else teacher
     rows: list[dict[int, tuple[sp.csr_array, np.ndarray]]] = [{} for _ in range(K)]
     reports: list[list[LayerReport]] = [[] for _ in range(K)]
     reads: dict[int, tuple[int, ...]] = {}
-    store, fitted = None, setup.fitted
-    if setup.working and fitted:
-        store = ColumnStore(
-            sum(math.prod(layers.shape_of(k)) for k in range(INPUT, fitted[-1])),
-            m,
-            min_active=setup.min_active,
-            device=setup.device,
-            keyed=setup.resume is not None,
-        )
-        store.append(teacher[INPUT], None if scales is None else np.ones(math.prod(layers.input_shape)))
+    fitted = setup.fitted
+    store = model.store(layers, fitted[-1], m, keyed=parallel.resume is not None) if fitted else None
+    if store is not None:
+        store.append(teacher[INPUT], None if scales is None else np.ones(int(np.prod(layers.input_shape))))
     # columns in the store are not read again, except to compute states on them
     last = last_readers(
         layers,
@@ -304,48 +242,20 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
                 )
         else:
             begin = time.perf_counter()
-            tolerances = {"ridge": setup.ridge, "rtol": setup.rtol, "atol": setup.atol, "cap": setup.cap}  # type: dict[str, Any]
-            problem: PositionProblem | SharedProblem
-            if setup.share_conv:
-                problem = shared_problem(layers, block, sources, own, z[:m], min_active=setup.min_active)
-                found = solve_shared(problem, setup.budget, **tolerances)
-            else:
-                factor = None if setup.factors is None else setup.factors[block]
-                run = {
-                    "backend": setup.backend,
-                    "workers": setup.workers,
-                    "progress": setup.progress,
-                    "resume": None if setup.resume is None else setup.resume / f"block-{block}",
-                }  # type: dict[str, Any]
-                if store is not None:
-                    columns, problem = working_problem(layers, block, store, z, scales, factor)
-                    found = solve_working(  # type: ignore[misc, call-arg]
-                        columns,
-                        *problem.arrays,
-                        setup.budget,  # type: ignore[arg-type]
-                        **tolerances,
-                        **run,
-                    )
-                else:
-                    problem = position_problem(layers, block, sources, own, z, m, scales, setup.min_active, factor)
-                    found = solve_block(  # type: ignore[misc, call-arg]
-                        *problem.arrays,
-                        setup.budget,  # type: ignore[arg-type]
-                        **tolerances,
-                        **run,
-                        level=problem.level if setup.refit == "one_sided" else None,
-                    )
+            factor = None if setup.factors is None else setup.factors[block]
+            given = Given(layers, block, sources, own, z, m, scales, factor, store)
+            problem, found = model.solve(given, budgets, setup.tolerance, parallel.within(f"block-{block}"))
             seconds["rows"] += time.perf_counter() - begin
             begin = time.perf_counter()
             for t in range(K):
-                A, shift = problem.matrix(found, t, refit=bool(setup.refit))
+                A, shift = problem.matrix(found, t, refit=refit)
                 rows[t][block], reads[block] = (A, shift), tuple(sorted(sources))
                 explained = (
                     None
                     if held_out is None
                     else _explained(A, shift, [own[s][m:].cpu() for s in sorted(sources)], z[m:].cpu(), b.shape)
                 )
-                reports[t].append(layer_report(layers, block, problem, found, t, A, explained, bool(setup.refit)))
+                reports[t].append(layer_report(layers, block, problem, found, t, A, explained, refit))
             teacher[block] = network.apply(block, z)
             if student:
                 own[block] = layers.apply(block, _rows_of(*rows[0][block], [own[s] for s in sorted(sources)], b.shape))
@@ -359,18 +269,14 @@ def _run(setup: _Setup, data: Tensor, held_out: Tensor | None, *, student: bool,
             own.pop(done, None)
     outputs = _batched(lambda part: network.affine(None, part), teacher).cpu()
     models = []
-    for t in range(K):
-        model = SparseModel(
-            layers,
-            rows[t],
-            None,
-            sparsity_report(layers, rows[t], reports[t], _settings(setup, t, student), seconds),
-            reads,
-        )
-        if head:
-            features = _batched(model.layers.features, own)[:m] if student else _features(model, data)
-            model = SparseModel(layers, rows[t], ridge_head(features, outputs[:m]), model.report, reads)
-        models.append(model.eval())
+    for t, budget in enumerate(budgets):
+        settings = {"rows": model, "budget": budget, "states": "student" if student else "teacher"}
+        report = sparsity_report(layers, rows[t], reports[t], settings, seconds)
+        sparse = SparseModel(layers, rows[t], None, report, reads)
+        if setup.head:
+            features = _batched(sparse.layers.features, own)[:m] if student else _features(sparse, data)
+            sparse = SparseModel(layers, rows[t], ridge_head(features, outputs[:m]), report, reads)
+        models.append(sparse.eval())
     return models
 
 
@@ -401,19 +307,6 @@ def _explained(A: sp.csr_array, shift: np.ndarray, known: list[Tensor], z: Tenso
     spread = (z - z.mean(0)).double()
     whole = float((spread * spread).sum())
     return 1 - float((lost * lost).sum()) / whole if whole > 0 else float("nan")
-
-
-def _settings(setup: _Setup, t: int, student: bool) -> dict[str, Any]:
-    """What a report says of how a model was made."""
-    return {
-        "support": setup.support if isinstance(setup.support, str) else "function",
-        "scale": setup.scale,
-        "weights": setup.weights,
-        "budget": f"{setup.budget.kind}({setup.budget.values[t]:g})",
-        "states": "student" if student else "teacher",
-        "refit": setup.refit,
-        "share_conv": setup.share_conv,
-    }
 
 
 def _features(model: SparseModel, u: Tensor) -> Tensor:

@@ -21,15 +21,18 @@ if TYPE_CHECKING:
     from implicit_models.sim.network.shared_problem import SharedProblem
 
 
+class MoreParameters(UserWarning):
+    """A sparse model has more parameters than the network that it reproduces."""
+
+
 @dataclass(frozen=True)
 class LayerReport:
-    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows; nnz:
-    of A; numbers: of them that are stored, a kernel's once.
+    """What was fitted in a block. rows, columns: of A, the columns a position may use; support: median over rows;
+    entries: of A; parameters: of them that are stored, a kernel's once.
 
     own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the
-        fit and on others (None
-    without any). gap: largest relative duality gap; violation: largest excess of the ball, relative, before the refit;
-    status: rows by outcome.
+        fit and on others (None without any). gap: largest relative duality gap; violation: largest excess of the ball,
+        relative, before the refit; status: rows by outcome.
     """
 
     block: int
@@ -37,8 +40,8 @@ class LayerReport:
     rows: int
     columns: int
     support: float
-    nnz: int
-    numbers: int
+    entries: int
+    parameters: int
     own_entries: int
     fit: float
     held_out: float | None
@@ -53,7 +56,7 @@ class LayerReport:
             "rows",
             "columns",
             "support",
-            "nnz",
+            "entries",
             "own_entries",
             "fit",
             "held_out",
@@ -67,18 +70,17 @@ class LayerReport:
 class SparsityReport:
     """The whole model, in three counts that must not be confused.
 
-    row_entries: non-zeros of all rows, those of blocks that were kept included; own_row_entries: of the network.
-        numbers: different weights that
-    have to be stored (rows of their own for every position, or kernels); own_numbers: weights of the network's
-    convolutions and linear layers before the output. full_matrix: entries of [A B] of the implicit model, n (n + p).
-    seconds: of the fit, by part.
+    entries: non-zeros of all rows, those of blocks that were kept included; own_entries: of the network. parameters:
+        different weights that have to be stored (rows of their own for every position, or kernels); own_parameters:
+        weights of the network's convolutions and linear layers before the output. full_matrix: entries of [A B] of the
+        implicit model, n (n + p). settings: the rows, the budget, and whose states. seconds: of the fit, by part.
     """
 
     layers: tuple[LayerReport, ...]
-    row_entries: int
-    own_row_entries: int
-    numbers: int
-    own_numbers: int
+    entries: int
+    own_entries: int
+    parameters: int
+    own_parameters: int
     full_matrix: int
     settings: Mapping[str, Any]
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -87,36 +89,36 @@ class SparsityReport:
         return summary(
             self,
             "layers",
-            "row_entries",
-            "own_row_entries",
-            "numbers",
-            "own_numbers",
+            "entries",
+            "own_entries",
+            "parameters",
+            "own_parameters",
             "full_matrix",
-            "sparsity",
-            "sparsity_of_numbers",
+            "sparsity_of_entries",
+            "sparsity_of_parameters",
             "sparsity_of_full_matrix",
             "settings",
             "seconds",
         )
 
     @property
-    def sparsity(self) -> float:
-        """1 - row_entries / own_row_entries: the multiplications that are saved."""
-        return 1 - self.row_entries / self.own_row_entries
+    def sparsity_of_entries(self) -> float:
+        """1 - entries / own_entries: the multiplications that are saved."""
+        return 1 - self.entries / self.own_entries
 
     @property
-    def sparsity_of_numbers(self) -> float:
-        """1 - numbers / own_numbers: the parameters that are saved; negative where rows of their own need more."""
-        return 1 - self.numbers / self.own_numbers
+    def sparsity_of_parameters(self) -> float:
+        """1 - parameters / own_parameters: what is saved of them; negative where rows of their own need more."""
+        return 1 - self.parameters / self.own_parameters
 
     @property
     def sparsity_of_full_matrix(self) -> float:
-        """1 - row_entries / full_matrix: the papers' count for a full [A B]."""
-        return 1 - self.row_entries / self.full_matrix
+        """1 - entries / full_matrix: the papers' count for a full [A B]."""
+        return 1 - self.entries / self.full_matrix
 
     @property
     def own_sparsity_of_full_matrix(self) -> float:
-        return 1 - self.own_row_entries / self.full_matrix
+        return 1 - self.own_entries / self.full_matrix
 
 
 def layer_report(
@@ -141,7 +143,7 @@ def layer_report(
         problem.columns,
         float(np.median(np.diff(found.pointer[t]))),
         int(A.nnz),
-        int(np.count_nonzero((found.refit if refit else found.l1)[t])),
+        problem.parameters(found, t, A, refit=refit),
         layers.entries(block),
         float(np.average(fit, weights=weight)) if weight.sum() > 0 else 1.0,
         explained,
@@ -161,19 +163,18 @@ def sparsity_report(
     """Report of a model whose fitted blocks are `rows`; settings: how it was made."""
     kept = [i for i, b in enumerate(layers.blocks) if i not in rows and not b.derived]
     kept_entries = sum(layers.entries(i) for i in kept)
-    nnz = sum(r.nnz for r in reports)
+    entries = sum(r.entries for r in reports)
     p = math.prod(layers.input_shape)
     weights = [w.numel() for m in layers.traced.modules() if isinstance(m, WEIGHTED) for w in (m.weight,)]
     output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
     if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
         weights.remove(layers.traced.get_submodule(output.target).weight.numel())  # type: ignore[operator]
-    numbers = nnz if not settings["share_conv"] else sum(r.numbers for r in reports)
-    numbers += sum(layers.kernel_weights(i) for i in kept)
+    parameters = sum(r.parameters for r in reports) + sum(layers.kernel_weights(i) for i in kept)
     return SparsityReport(
         tuple(reports),
-        nnz + kept_entries,
+        entries + kept_entries,
         sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived),
-        numbers,
+        parameters,
         sum(weights),
         layers.n_states * (layers.n_states + p),
         settings,

@@ -12,10 +12,11 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import nn
 
+from implicit_models.sim.network.normal_equations import RowProblem
 from implicit_models.sim.network.scaling import Scale
 from implicit_models.sim.network.states import States
 from implicit_models.sim.parallel.report import RunReport
-from implicit_models.sim.problem import RowProblem
+from implicit_models.sim.problem import Exact, LeastSquares, Objective, terms
 from implicit_models.summaries import summary
 
 DONE = ("optimal", "fista")
@@ -39,26 +40,25 @@ def nonzero_parameters(network: nn.Module) -> int:
 class SIMResult:
     """Rows of a state-driven implicit model in the original units of the states.
 
-    A (n, n), B (n, p), C (q, n), D (q, p): CSR, with the solver's own support; b (n,), d (q,): dense, None without
-    bias.
+    A (n, n), B (n, p), C (q, n), D (q, p): CSR, with the solver's own support; b (n,), d (q,): dense.
     gap, multiplier, status, n_steps: (n + q,), state rows before output rows, of the problems in scaled units.
-    objective: its name and weights. kappa, ball, feedback: of the state rows. timing: seconds of the parts. run: how
-        the chunks went.
+    objective: f; matched: how states and outputs were. kappa, feedback: of the state rows. timing: seconds of the
+        parts. run: how the chunks went.
     """
 
     A: sp.csr_array
     B: sp.csr_array
     C: sp.csr_array
     D: sp.csr_array
-    b: Float[np.ndarray, " n"] | None
-    d: Float[np.ndarray, " q"] | None
+    b: Float[np.ndarray, " n"]
+    d: Float[np.ndarray, " q"]
     gap: Float[np.ndarray, " r"]
     multiplier: Float[np.ndarray, " r"]
     status: Shaped[np.ndarray, " r"]
     n_steps: Shaped[np.ndarray, " r"]
-    objective: dict[str, Any]
+    objective: Objective
+    matched: LeastSquares | Exact
     kappa: float
-    ball: str
     feedback: str
     scale: Scale
     states: States
@@ -76,10 +76,15 @@ class SIMResult:
             "gap",
             "objective",
             "kappa",
-            "feedback",
-            "timing",
             scale=self.scale.description,
+            **self._shares(),
         )
+
+    def _shares(self) -> dict[str, float]:
+        """What is zero, in every count that is known."""
+        known = self.states.network is not None
+        names = ("sparsity_of_parameters", "sparsity_of_entries") if known else ("sparsity_of_full_matrix",)
+        return {name: getattr(self, name) for name in names}
 
     @property
     def failed_rows(self) -> np.ndarray:
@@ -134,50 +139,57 @@ class SIMResult:
     @property
     def nnz(self) -> int:
         """||M||_0: non-zero entries of A, B, C, D, b, d."""
-        vectors = [v for v in (self.b, self.d) if v is not None]
-        return sum(M.nnz for M in (self.A, self.B, self.C, self.D)) + sum(int(np.count_nonzero(v)) for v in vectors)
+        return sum(M.nnz for M in (self.A, self.B, self.C, self.D)) + int(
+            np.count_nonzero(self.b) + np.count_nonzero(self.d)
+        )
 
     @property
-    def dense_count(self) -> int:
+    def full_matrix(self) -> int:
         """Entries of A, B, C, D, b, d, zero or not."""
-        vectors = [v for v in (self.b, self.d) if v is not None]
-        return sum(int(np.prod(M.shape)) for M in (self.A, self.B, self.C, self.D)) + sum(v.size for v in vectors)
+        return sum(int(np.prod(M.shape)) for M in (self.A, self.B, self.C, self.D)) + self.b.size + self.d.size
 
-    def sparsity(self, network: nn.Module | None = None, *, count: str = "parameters") -> float:
-        """1 - ||M||_0 / ||N||_0, a share; negative if the model has more weights than the network.
-
-        Args:
-            network: whose count to compare with; the one behind the states if None.
-            count: "parameters", the papers' number of non-zero parameters; "entries", the non-zero entries of the
-                network written as an implicit model (a convolution counts once per position); "dense", the size of (A B
-                b; C D d).
+    @property
+    def sparsity_of_parameters(self) -> float:
+        """1 - ||M||_0 / ||N||_0, the papers' count: non-zero parameters of the network behind the states; negative if
+        the model has more.
 
         Raises:
-            ValueError: for another count, or if no network is known.
+            ValueError: if no network is known.
 
         Source:
             SIM paper, section 4.1.
         """
-        if count == "dense":
-            return 1 - self.nnz / self.dense_count
-        if count not in ("parameters", "entries"):
-            raise ValueError(f"unknown count {count!r}; choose 'parameters', 'entries' or 'dense'")
-        network = self.states.network if network is None else network
-        if network is None:
-            raise ValueError("these states come from matrices: pass the network whose parameters to compare with")
-        if count == "parameters":
-            return 1 - self.nnz / nonzero_parameters(network)
+        return 1 - self.nnz / nonzero_parameters(self._network())
+
+    @property
+    def sparsity_of_entries(self) -> float:
+        """1 - ||M||_0 / non-zero entries of the network written as an implicit model (a convolution counts once per
+        position).
+
+        Raises:
+            ValueError: if no network is known.
+        """
         from implicit_models.sim.network.teacher import teacher_matrices
 
+        self._network()
         t = teacher_matrices(self.states)
         return 1 - self.nnz / (sum(M.nnz for M in t[:4]) + int(np.count_nonzero(t.b)) + int(np.count_nonzero(t.d)))
 
+    @property
+    def sparsity_of_full_matrix(self) -> float:
+        """1 - ||M||_0 / size of (A B b; C D d)."""
+        return 1 - self.nnz / self.full_matrix
+
+    def _network(self) -> nn.Module:
+        if self.states.network is None:
+            raise ValueError("these states come from matrices: no network is known whose parameters to compare with")
+        return self.states.network
+
     @functools.cached_property
     def row_norms(self) -> Float[np.ndarray, " n"]:
-        """sum_j s_j |a_ij| / s_i over the ball: at most kappa."""
+        """sum_j s_j |a_ij| / s_i at most kappa."""
         s = self.scale.s
-        norms = (abs(self.A) @ s) / s
-        return norms + abs(self.B).sum(1) / s if self.ball == "row" else norms
+        return (abs(self.A) @ s) / s
 
     @functools.cached_property
     def matching(self) -> Float[np.ndarray, " r"]:
@@ -187,7 +199,7 @@ class SIMResult:
         for at in range(0, X.shape[0], step):
             x, u = np.asarray(X[at : at + step], dtype=np.float64), np.asarray(U[at : at + step], dtype=np.float64)
             rows = [(self.A @ x.T + self.B @ u.T).T, (self.C @ x.T + self.D @ u.T).T]
-            found = np.hstack([r if v is None else r + v for r, v in zip(rows, (self.b, self.d), strict=True)])
+            found = np.hstack([r + v for r, v in zip(rows, (self.b, self.d), strict=True)])
             wanted = np.hstack([self.states.Z[at : at + step], self.states.Y[at : at + step]]).astype(np.float64)
             out[0] += ((found - wanted) ** 2).sum(0)
             out[1] += (wanted**2).sum(0)
@@ -199,14 +211,15 @@ class SIMResult:
         names, counts = np.unique(self.status, return_counts=True)
         n, match = self.A.shape[0], self.matching
         statuses = ", ".join(f"{c} {s}" for s, c in zip(names, counts, strict=True))
-        weights = ", ".join(f"{k} {v:g}" for k, v in self.objective.items() if k != "name")
+        found = {**terms(self.objective), **terms(self.matched)}
+        weights = ", ".join(f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in found.items())
         lines = [
             (
-                f"objective {self.objective['name']} ({weights}), kappa {self.kappa:g}, feedback {self.feedback},"
+                f"objective {self.objective.name} ({weights}), kappa {self.kappa:g}, feedback {self.feedback},"
                 f" {self.scale.description}"
             ),
             f"{n} state rows, {len(self.status) - n} output rows: {statuses}",
-            f"non-zeros {self.nnz} of {self.dense_count} ({100 * self.sparsity(count='dense'):.1f} % zero)",
+            f"non-zeros {self.nnz} of {self.full_matrix} ({100 * self.sparsity_of_full_matrix:.1f} % zero)",
             (
                 f"relative mismatch: states median {np.median(match[:n]):.3g}, largest {match[:n].max():.3g}; "
                 f"outputs median {np.median(match[n:]):.3g}"
@@ -214,7 +227,8 @@ class SIMResult:
             f"largest row norm {self.row_norms.max():.6g}, largest gap {np.nanmax(self.gap, initial=0.0):.3g}",
         ]
         if self.states.network is not None:
-            lines.insert(3, f"sparsity of the papers 1 - |M|_0/|N|_0: {100 * self.sparsity():.1f} %")
+            shares = self.sparsity_of_parameters, self.sparsity_of_entries
+            lines.insert(3, f"sparsity of parameters {100 * shares[0]:.1f} %, of entries {100 * shares[1]:.1f} %")
         if not np.isnan(self.row_norms).any():
             certified = self.model.certificate()
             lines.append(f"well-posed: {certified.kind}, margin {certified.margin:.3g}")
@@ -240,5 +254,5 @@ def original_units(rows: Float[np.ndarray, "r d"], problem: RowProblem, s: Float
         raise ValueError(f"row {first} leaves the range of float64 in the original units: the scale spans {span}")
     whole = sp.csr_array((data, stored.indices, stored.indptr), stored.shape)
     A, B, C, D = whole[:n, :n], whole[:n, n : n + p], whole[n:, :n], whole[n:, n : n + p]
-    bias = whole[:, n + p :].toarray()[:, 0] if problem.bias else None
-    return A, B, C, D, None if bias is None else bias[:n].copy(), None if bias is None else bias[n:].copy()
+    bias = whole[:, n + p :].toarray()[:, 0]
+    return A, B, C, D, bias[:n].copy(), bias[n:].copy()

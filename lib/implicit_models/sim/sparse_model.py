@@ -67,8 +67,9 @@ class SparseModel(nn.Module):
             "fitted",
             input_shape=self.layers.input_shape,
             dtype=str(self.dtype),
-            row_entries=self.report.row_entries,
-            sparsity=self.report.sparsity,
+            entries=self.report.entries,
+            sparsity_of_entries=self.report.sparsity_of_entries,
+            sparsity_of_parameters=self.report.sparsity_of_parameters,
         )
 
     @property

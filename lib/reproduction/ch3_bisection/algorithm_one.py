@@ -18,8 +18,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from implicit_models.sim.solvers.bisection import SearchResult, SearchStep, ball_gap
+from implicit_models.sim.solvers.bisection import SearchResult, SearchStep
 from implicit_models.sim.solvers.coordinate_descent import INNER_RTOL, MAX_EPOCHS, check_row, descend
+from implicit_models.sim.solvers.duality_gap import gap_from_residual
 
 
 def algorithm_1(
@@ -74,7 +75,12 @@ def algorithm_1(
         norm = float(np.abs(a).sum())
         history.append(
             SearchStep(
-                lam, norm, ball_gap(c, zz, a, r, kappa)[1], int(epochs), int(systems), a.copy() if keep else None
+                lam,
+                norm,
+                gap_from_residual(c, zz, a, r, kappa)[0],
+                int(epochs),
+                int(systems),
+                a.copy() if keep else None,
             )
         )
         if norm >= kappa:

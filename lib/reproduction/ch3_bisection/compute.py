@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.sim.network.normal_equations import row_problem
 from implicit_models.sim.network.scaling import scale_of
 from implicit_models.sim.network.states import States
-from implicit_models.sim.problem import row_problem
 from implicit_models.sim.solvers.bisection import SearchResult, solve_on_path
 from implicit_models.sim.solvers.coordinate_descent import lambda_max, lasso
-from implicit_models.sim.solvers.path import path_rows
+from implicit_models.sim.solvers.rows import path_rows
 from implicit_models.sim.solvers.unpenalised import Reduced, eliminate
 from reproduction.ch3_bisection.algorithm_one import algorithm_1
 from reproduction.core.sparse_states import SparseModel, sparse_model

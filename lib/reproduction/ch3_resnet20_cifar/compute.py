@@ -27,14 +27,17 @@ from torch import Tensor, nn
 from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from data_gen.core.streams import stream
-from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.layerwise import sparsify, sparsify_path
 from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
-from implicit_models.sim.solvers.budget import Budget, keep
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import Budget, Cardinality, L1Ball, L1Penalty
+from implicit_models.sim.row_models import ByPosition, Refit, RowModel, SharedKernels
 from implicit_models.sim.sparse_model import SparseModel
 from reproduction.book.keys import content_key
 from reproduction.book.results import load, plain, save
 from reproduction.ch3_resnet20_cifar.kernel_rows import own_kernels
+from reproduction.core.counts import parameters_shown
 from reproduction.core.scores import accuracy_of
 
 BATCH = 200
@@ -43,6 +46,8 @@ HELD_OUT = 100  # further training images, for the share of variance explained o
 # m, large_m: images of rows by position; kernel_m: of kernels. students, large, one_sided: budgets on the model's own
 # states, (kind, value); the last two on large_m images, one_sided with refits of that name. effect: penalties shared
 # out by the rows' effects, on large_m images, every seed.
+BY_POSITION = ByPosition()
+BUDGETS = {"kappa": L1Ball, "lam": L1Penalty, "keep": Cardinality}  # by their names in the profiles
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
         "seeds": (0,),
@@ -209,11 +214,11 @@ def summary_of(model: SparseModel, given: Task) -> dict[str, Any]:
     return {
         "accuracy": own,
         "head": head,
-        "rows": 100 * report.sparsity,
-        "kernels": 100 * report.sparsity_of_numbers,
+        "rows": 100 * report.sparsity_of_entries,
+        "kernels": 100 * report.sparsity_of_parameters,
         "full": 100 * report.sparsity_of_full_matrix,
-        "entries": report.row_entries,
-        "numbers": report.numbers,
+        "entries": report.entries,
+        "numbers": report.parameters,
         "fit": [layer.fit for layer in report.layers],
         "held_out": [layer.held_out for layer in report.layers],
         "gap": max(layer.gap for layer in report.layers),
@@ -222,6 +227,7 @@ def summary_of(model: SparseModel, given: Task) -> dict[str, Any]:
     }
 
 
+@parameters_shown()
 def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: str = "std") -> list[dict[str, Any]]:
     """The papers' method on the network's states, one entry a radius: {"l1", "refit"}, each a `summary_of`; the refit
     has a new last layer too.
@@ -233,20 +239,14 @@ def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: s
     def compute() -> list[dict[str, Any]]:
         (cache_dir() / "fits").mkdir(parents=True, exist_ok=True)
         folder = tempfile.mkdtemp(prefix="rows-", dir=cache_dir() / "fits")
-        common = {
-            "budget": Budget("kappa", tuple(sorted(kappas))),
-            "scale": scale,
-            "states": "teacher",
-            "held_out": held_out,
-            "backend": "serial",
-            "progress": False,
-            "resume": folder,
-        }
+        balls, parallel = [L1Ball(kappa) for kappa in sorted(kappas)], Parallel(resume=folder)
+        common = {"states": "teacher", "held_out": held_out, "parallel": parallel}
         try:
             found = {}
-            for name, options in (("l1", {"refit": False, "head": False}), ("refit", {"refit": True, "head": True})):
-                models = sparsify(given.network, u, **common, **options)
-                found[name] = [summary_of(model, given) for model in (models if isinstance(models, list) else [models])]
+            for name, refit in (("l1", None), ("refit", Refit())):
+                rows = ByPosition(scale=scale, refit=refit)
+                models = sparsify_path(given.network, u, balls, rows, head=refit is not None, **common)
+                found[name] = [summary_of(model, given) for model in models]
             return [{name: each[t] for name, each in found.items()} for t in range(len(kappas))]
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -254,69 +254,43 @@ def literal(given: Task, kappas: Sequence[float], *, m: int, seed: int, scale: s
     return stored("literal", given, {"kappas": sorted(kappas), "m": m, "seed": seed, "scale": scale}, compute)
 
 
-def student(
-    given: Task,
-    budget: Budget,
-    *,
-    m: int,
-    seed: int,
-    share_conv: bool = False,
-    refit: bool | str = True,
-    weights: str = "equal",
-) -> dict[str, Any]:
-    """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer; budget of one
-    value, options as in `sparsify`."""
+@parameters_shown()
+def student(given: Task, budget: Budget, rows: RowModel = BY_POSITION, *, m: int, seed: int) -> dict[str, Any]:
+    """Rows fitted layer by layer on the sparse model's own states, refitted, with a new last layer."""
     u, held_out = given.draw(m, seed)
 
     def compute() -> dict[str, Any]:
-        model = sparsify(
-            given.network,
-            u,
-            budget=budget,
-            share_conv=share_conv,
-            refit=refit,
-            weights=weights,
-            held_out=held_out,
-            backend="serial",
-            progress=False,
-        )
+        model = sparsify(given.network, u, budget, rows, held_out=held_out, parallel=Parallel())
         return summary_of(model, given)
 
-    settings = {
-        "budget": [budget.kind, *budget.values],
-        "m": m,
-        "seed": seed,
-        "share_conv": share_conv,
-        "refit": refit,
-        "weights": weights,
-    }
-    return stored("student", given, settings, compute)
+    return stored("student", given, {"budget": repr(budget), "rows": repr(rows), "m": m, "seed": seed}, compute)
 
 
+@parameters_shown()
 def matching(
-    given: Task, *, m: int, seed: int, kappa: float, share: float, share_conv: bool = False, images: int = 200
+    given: Task, *, m: int, seed: int, kappa: float, share: float, shared: bool = False, images: int = 200
 ) -> dict[str, dict[str, list[float]]]:
     """R^2 of every layer's pre-activations on test images, rows fed with the network's states ("forced") and with the
     model's own ("own").
 
     Returns: "l1" and "refit" (radius `kappa`, network's states), and "student" (`share` of the columns kept);
-    share_conv as in `sparsify`.
+    shared: kernels, not rows by position.
     """
     u, _ = given.draw(m, seed)
     v = given.test[:images]
 
     def compute() -> dict[str, dict[str, list[float]]]:
-        common = {"backend": "serial", "progress": False, "head": False, "share_conv": share_conv}
+        rows = SharedKernels if shared else ByPosition
+        common = {"parallel": Parallel(), "head": False}
+        ball = given.network, u, L1Ball(kappa)
         made = {
-            "l1": lambda: sparsify(
-                given.network, u, budget=Budget("kappa", (kappa,)), states="teacher", refit=False, **common
-            ),
-            "refit": lambda: sparsify(given.network, u, budget=Budget("kappa", (kappa,)), states="teacher", **common),
-            "student": lambda: sparsify(given.network, u, budget=keep(share), **common),
+            "l1": lambda: sparsify(*ball, rows(refit=None), states="teacher", **common),
+            "refit": lambda: sparsify(*ball, rows(), states="teacher", **common),
+            "student": lambda: sparsify(given.network, u, Cardinality(share), rows(), **common),
         }
         return {name: layer_matching(make(), v) for name, make in made.items()}
 
-    settings = {"m": m, "seed": seed, "kappa": kappa, "share": share, "share_conv": share_conv, "images": images}
+    settings = {"m": m, "seed": seed, "kappa": kappa, "share": share, "shared": shared, "images": images}
     return stored("matching", given, settings, compute)
 
 

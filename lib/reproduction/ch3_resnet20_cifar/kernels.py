@@ -21,7 +21,8 @@ from torch import Tensor
 from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT
 from implicit_models.sim.network.shared_problem import SharedProblem
-from implicit_models.sim.solvers.budget import INACCURATE, NOT_FINITE, kappa, solve_position
+from implicit_models.sim.problem import L1Ball, Tolerance
+from implicit_models.sim.solvers.budget import INACCURATE, NOT_FINITE, solve_position
 from implicit_models.sim.solvers.perspective import solve_perspective_rows
 from implicit_models.sim.solvers.rows import solve_rows
 from reproduction.ch3_resnet20_cifar.compute import BATCH, Task, accuracies, stored
@@ -219,8 +220,9 @@ def ball(
         failed = [0] * len(radii)
         for block, problem in problems.items():
             G, C, q, radius = ball_rows(problem, scales, block)
+            balls, tolerance = [L1Ball(r) for r in sorted(radii)], Tolerance(1e-6, 1e-6)
             A, _, _, reason = solve_position(
-                G, C, problem.zz, problem.count, kappa(*radii), radius, rtol=1e-6, atol=1e-6, cap=None
+                G, C, problem.zz, problem.count, balls, radius, tolerance=tolerance, cap=None
             )
             for t in range(len(radii)):
                 rows["l1"][t][block] = A[:, t] / q

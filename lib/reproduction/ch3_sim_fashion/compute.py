@@ -20,7 +20,9 @@ from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
+from implicit_models.sim.problem import L1, LeastSquares, Perspective, Ridge
 from implicit_models.sim.result import SIMResult
+from reproduction.core.counts import parameters_shown
 from reproduction.core.fgsm import EPSILONS, fgsm_accuracy
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
@@ -32,11 +34,10 @@ from reproduction.core.train import train
 Scores = dict[str, float]
 # Samples -> what the tables say of the fit; kappa is .99 throughout.
 TABLE_2: dict[int, dict[str, Any]] = {
-    m: {"objective": "perspective", "lambda1": 0.1, "lambda2": 0.1, "alpha": 0.01}
-    for m in (700, 500, 400, 300, 200, 100)
+    m: {"objective": Perspective(alpha=0.01), "match": LeastSquares(0.1, 0.1)} for m in (700, 500, 400, 300, 200, 100)
 }
 TABLE_3: dict[int, dict[str, Any]] = {
-    m: {"objective": "l1", "lambda1": lam, "lambda2": lam, "beta": beta}
+    m: {"objective": L1(beta), "match": LeastSquares(lam, lam)}
     for m, lam, beta in (
         (600, 0.1, 0.001),
         (1000, 0.01, 0.001),
@@ -98,6 +99,7 @@ def scores(model: nn.Module, kept: int, network: nn.Module, images: Dataset, att
     return found
 
 
+@parameters_shown()
 def sim_scores(found: States, network: nn.Module, images: Dataset, attacked: int, **options: Any) -> Scores:
     """`scores` of a fit with the options of `fit_sim`, with the median mismatch of its rows and what went wrong.
 
@@ -139,18 +141,13 @@ def weight_sweep(
     knee) and eta = w knee / 2 ("perspective": 2 sqrt(alpha eta) = w with sqrt(eta / alpha) = knee), alpha = w / 2
     ("l2").
     """
-    terms = {
-        "l1": lambda w: {"beta": w},
-        "perspective": lambda w: {"alpha": w / (2 * knee), "eta": w * knee / 2},
-        "l2": lambda w: {"alpha": w / 2},
+    penalty = {
+        "l1": L1,
+        "perspective": lambda w: Perspective(w / (2 * knee), w * knee / 2),
+        "l2": lambda w: Ridge(w / 2),
     }[objective]
-    points = [
-        sim_scores(
-            found, network, images, attacked, objective=objective, lambda1=0.5, lambda2=0.5, **terms(w), **options
-        )
-        for w in weights
-    ]
-    return gathered(points)
+    own = {"match": LeastSquares(0.5, 0.5), **options}
+    return gathered([sim_scores(found, network, images, attacked, objective=penalty(w), **own) for w in weights])
 
 
 def gathered(points: Sequence[Scores]) -> dict[str, list[float]]:

@@ -15,10 +15,13 @@ from torch import nn
 
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
+from implicit_models.sim.problem import L1, Exact, LeastSquares, Tolerance
 from reproduction.ch3_sim_fashion.compute import dense_model
+from reproduction.core.counts import parameters_shown
 
 
 @torch.no_grad()
+@parameters_shown()
 def exact_match(found: States) -> dict[str, float]:
     """Rows that match states and outputs exactly (l1, kappa .99, Theorem 2.4's units), run on the samples they were
     fitted to.
@@ -27,7 +30,7 @@ def exact_match(found: States) -> dict[str, float]:
         "state", "output": largest error relative to the largest state, output; "agree": share of equal predictions, per
         cent; "row_norm"; "unsolved" rows.
     """
-    fit = fit_sim(found, objective="l1", exact=True, kappa=0.99, scale="theorem", feedback="full")
+    fit = fit_sim(found, match=Exact(), kappa=0.99, scale="theorem", feedback="full")
     unsolved = int((fit.status != "optimal").sum())
     if np.isnan(fit.row_norms).any():
         return {"state": np.nan, "output": np.nan, "agree": np.nan, "row_norm": np.nan, "unsolved": unsolved}
@@ -155,14 +158,11 @@ def joint_difference(seed: int, *, n: int = 5, p: int = 4, q: int = 3, m: int = 
     lam, beta, kappa = 0.1, 0.05, 0.6
     fit = fit_sim(
         States.from_arrays(X, Z, U, Y),
-        objective="l1",
-        lambda1=lam,
-        lambda2=lam,
-        beta=beta,
+        objective=L1(beta),
+        match=LeastSquares(lam, lam),
         kappa=kappa,
         scale="none",
-        rtol=1e-10,
-        atol=1e-12,
+        tolerance=Tolerance(1e-10, 1e-12),
     )
     A, B, b, C, D, d = (cp.Variable(shape) for shape in ((n, n), (n, p), n, (q, n), (q, p), q))
     matching = cp.sum_squares(Z - X @ A.T - U @ B.T - np.ones((m, 1)) @ cp.reshape(b, (1, n), order="C"))

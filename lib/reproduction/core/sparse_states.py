@@ -16,12 +16,12 @@ from jaxtyping import Float
 
 from implicit_models.model import ImplicitModel
 from implicit_models.sim.fit import first_columns
+from implicit_models.sim.network.normal_equations import row_problem
 from implicit_models.sim.network.scaling import scale_of
 from implicit_models.sim.network.states import States
 from implicit_models.sim.network.teacher import teacher_matrices
-from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import DONE, original_units
-from implicit_models.sim.solvers.path import path_rows
+from implicit_models.sim.solvers.rows import path_rows
 from reproduction.core.pruning import lasso_rows
 
 

@@ -17,6 +17,8 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
 from implicit_models.sim.network.states import States, states
+from implicit_models.sim.problem import L1, Perspective, Ridge
+from reproduction.core.counts import parameters_shown
 from reproduction.core.pruning import magnitude_prune, nonzeros, retrain, sparsity
 from reproduction.core.recipe import Recipe
 from reproduction.core.scores import accuracy_of, share_right
@@ -164,6 +166,7 @@ def share_curves(
     return curves
 
 
+@parameters_shown()
 def objective_curve(
     found: States,
     network: nn.Module,
@@ -192,12 +195,10 @@ def objective_curve(
     u, labels = posts.test[0]
     curve = empty_curve("sparsity", "drop", "A", "B", "C", "D", "failed", "seconds")
     for weight in weights:
-        terms = {
-            "l1": {"beta": 2 * weight},
-            "l2": {"alpha": weight},
-            "perspective": {"alpha": weight / knee, "eta": weight * knee},
-        }[objective]
-        fit = fit_sim(found, objective=objective, **terms, **options)
+        penalty = {"l1": L1(2 * weight), "l2": Ridge(weight), "perspective": Perspective(weight / knee, weight * knee)}[
+            objective
+        ]
+        fit = fit_sim(found, objective=penalty, **options)
         curve["sparsity"].append(sparsity(fit.nnz, network))
         curve["drop"].append(base - 100 * share_right(fit.predict(u), labels))
         for name in "ABCD":

@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.layerwise import sparsify_path
+from implicit_models.sim.problem import Budget, Cardinality, L1Ball, L1Penalty
 from implicit_models.sim.report import SparsityReport
-from implicit_models.sim.solvers.budget import Budget, kappa, keep, lam
+from implicit_models.sim.row_models import ByPosition, SharedKernels
 from implicit_models.sim.sparse_model import SparseModel
+from reproduction.core.counts import parameters_shown
 from reproduction.core.plots import legend_below
 from reproduction.core.pruning import magnitude_prune, retrain
 from reproduction.core.recipe import Recipe
@@ -39,23 +41,24 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "magnitude_retrained": ("magnitude, retrained on the samples", 4, "P", "--"),
 }
 VARIANTS: dict[str, dict[str, Any]] = {
-    "l1": {"states": "teacher", "refit": False, "head": False},
+    "l1": {"rows": ByPosition(refit=None), "states": "teacher", "head": False},
     "refit": {"states": "teacher", "head": False},
     "student": {"head": False},
     "head": {},
-    "shared": {"share_conv": True},
+    "shared": {"rows": SharedKernels()},
 }
 
 
 def budget_of(text: str) -> Budget:
-    """The budget that a text such as "keep(0.1)", "kappa(1.0)" or "lam(0.05)" names.
+    """The budget that a text such as "Cardinality(0.1)", "L1Ball(1.0)" or "L1Penalty(0.05)" names.
 
-    Raises: ValueError for another text; what `kappa`, `lam` and `keep` raise.
+    Raises: ValueError for another text; what the budgets raise.
     """
-    found = re.fullmatch(r"\s*(kappa|lam|keep)\(\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*\)\s*", text)
+    kinds = {kind.__name__: kind for kind in (L1Ball, L1Penalty, Cardinality)}
+    found = re.fullmatch(rf"\s*({'|'.join(kinds)})\(\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*\)\s*", text)
     if not found:
-        raise ValueError(f"budget must read keep(0.1), kappa(1.0) or lam(0.05), got {text!r}")
-    return {"kappa": kappa, "lam": lam, "keep": keep}[found[1]](float(found[2]))
+        raise ValueError(f"budget must read Cardinality(0.1), L1Ball(1.0) or L1Penalty(0.05), got {text!r}")
+    return kinds[found[1]](float(found[2]))
 
 
 def accuracy(model: nn.Module, u: Tensor, y: Tensor) -> float:
@@ -69,21 +72,22 @@ def point(model: SparseModel, task: Task) -> dict[str, float]:
     report = model.report
     return {
         "accuracy": accuracy(model, task.u_test, task.y_test),
-        "sparsity": 100 * report.sparsity,
-        "numbers": 100 * report.sparsity_of_numbers,
+        "sparsity": 100 * report.sparsity_of_entries,
+        "numbers": 100 * report.sparsity_of_parameters,
         "full_matrix": 100 * report.sparsity_of_full_matrix,
         "fitted": 1 - share_of_rows(report),
     }
 
 
+@parameters_shown()
 def variant_points(
-    task: Task, budget: Budget, m: int, variants: Sequence[str] = tuple(VARIANTS)
+    task: Task, budgets: Sequence[Budget], m: int, variants: Sequence[str] = tuple(VARIANTS)
 ) -> dict[str, list[dict[str, float]]]:
-    """Name -> `point` at every value of the budget, from the first m samples."""
+    """Name -> `point` at every budget, from the first m samples."""
     out = {}
     for name in variants:
-        models = sparsify(task.network, task.u[:m], budget=budget, progress=False, **VARIANTS[name])
-        out[name] = [point(model, task) for model in (models if isinstance(models, list) else [models])]
+        models = sparsify_path(task.network, task.u[:m], budgets, **VARIANTS[name])
+        out[name] = [point(model, task) for model in models]
     return out
 
 
@@ -91,7 +95,7 @@ def share_of_rows(report: SparsityReport) -> float:
     """Share of the entries of the fitted layers that a sparse model keeps, in [0, 1]: what a pruned network of as many
     multiplications keeps of their weights."""
     own = sum(layer.own_entries for layer in report.layers)
-    return sum(layer.nnz for layer in report.layers) / own
+    return sum(layer.entries for layer in report.layers) / own
 
 
 def pruned(network: nn.Module, share: float) -> tuple[nn.Module, dict[str, Tensor]]:
@@ -158,7 +162,7 @@ def layer_rows(report: SparsityReport) -> dict[str, dict[str, Any]]:
             "rows": layer.rows,
             "columns a row may use": layer.columns,
             "used, median": layer.support,
-            "entries": layer.nnz,
+            "entries": layer.entries,
             "the network's": layer.own_entries,
             "R2, fit": round(layer.fit, 3),
             "R2, held out": None if layer.held_out is None else round(layer.held_out, 3),

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from implicit_models import ImplicitModel
-from implicit_models.sim.fit import RowsNotCertified, fit_sim, row_weights
+from implicit_models.sim import fit as module
+from implicit_models.sim.fit import RowsNotCertified, fit_sim
+from implicit_models.sim.network.normal_equations import row_problem
+from implicit_models.sim.network.scaling import scale_of
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.network.teacher import teacher_matrices
-from implicit_models.sim.problem import row_problem
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import L1, LeastSquares, NoPenalty, Perspective, Ridge, Tolerance
+from implicit_models.sim.report import MoreParameters
 from implicit_models.sim.result import nonzero_parameters
-from implicit_models.sim.solvers.duality_gap import certify
+from implicit_models.sim.solvers.duality_gap import duality_gap
 
 
 def _mlp(*sizes, seed=0, activation=nn.ReLU, bias=True):
@@ -31,6 +36,10 @@ def _mlp(*sizes, seed=0, activation=nn.ReLU, bias=True):
 
 def _inputs(m, *shape, seed=1):
     return torch.randn(m, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def penalty(name, alpha=1e-3, beta=1e-2, eta=None):
+    return {"l1": L1(beta), "l2": Ridge(alpha), "perspective": Perspective(alpha, eta), "none": NoPenalty()}[name]
 
 
 NET, U = _mlp(6, 5, 4, 3), _inputs(60, 6)
@@ -83,14 +92,11 @@ def test_rows_solve_the_printed_problem(objective, scale, kappa):
     result = fit_sim(
         NET,
         U,
-        objective=objective,
+        objective=penalty(objective, **weights),
+        match=LeastSquares(0.3, 0.7),
         kappa=kappa,
-        lambda1=0.3,
-        lambda2=0.7,
         scale=scale,
-        rtol=1e-9,
-        atol=1e-12,
-        **weights,
+        tolerance=Tolerance(1e-9, 1e-12),
     )
     assert not result.failed_rows.size and (objective == "perspective" or np.all(result.status == "optimal"))
     found, s, rows = result.states, result.scale.s, _rows(result)
@@ -105,15 +111,23 @@ def test_rows_solve_the_printed_problem(objective, scale, kappa):
 
 
 def test_row_weights_are_the_printed_ones_over_twice_lambda():
-    assert row_weights("l1", 0.1, 1, 0.01, 1) == {"beta": pytest.approx(0.05)}
-    assert row_weights("l2", 0.1, 0.01, 1, 1) == {"ridge": pytest.approx(0.1)}  # ridge/2 ||a||^2
-    assert row_weights("perspective", 0.1, 0.01, 1, 0.02) == {"alpha": pytest.approx(0.05), "eta": pytest.approx(0.1)}
-    assert row_weights("none", 0.1, 1, 1, 1) == {}
+    assert L1(0.01).row_weights(0.1) == {"beta": pytest.approx(0.05)}
+    assert Ridge(0.01).row_weights(0.1) == {"ridge": pytest.approx(0.1)}  # ridge/2 ||a||^2
+    assert Perspective(0.01, 0.02).row_weights(0.1) == {"alpha": pytest.approx(0.05), "eta": pytest.approx(0.1)}
+    assert NoPenalty().row_weights(0.1) == {}
+
+
+def test_a_perspective_without_a_price_is_ridge():
+    """SIM paper (5) and (10) print eta = 0."""
+    ridge, perspective = (fit_sim(NET, U, objective=f, scale="std") for f in (Ridge(0.02), Perspective(0.02, 0.0)))
+    np.testing.assert_allclose(perspective.A.toarray(), ridge.A.toarray(), atol=1e-9)
 
 
 def test_without_penalty_the_network_itself_is_found():
     net = _mlp(6, 5, 4, 3, seed=8).double()  # every state is active on some samples and at rest on others
-    result = fit_sim(net, _inputs(200, 6), objective="none", scale="theorem", kappa=0.99, rtol=1e-12, atol=1e-15)
+    result = fit_sim(
+        net, _inputs(200, 6), objective=NoPenalty(), scale="theorem", kappa=0.99, tolerance=Tolerance(1e-12, 1e-15)
+    )
     t = teacher_matrices(result.states)  # 200 samples determine all weights, and the network lies in the ball
     for mine, theirs in zip((result.A, result.B, result.C, result.D), t[:4]):
         np.testing.assert_allclose(mine.toarray(), theirs.toarray(), atol=1e-5)
@@ -123,31 +137,20 @@ def test_without_penalty_the_network_itself_is_found():
     assert result.matching.max() < 1e-5
 
 
-def test_ball_over_the_whole_row_but_the_bias():
-    result = fit_sim(NET, U, objective="none", ball="row", scale="std", kappa=0.03)
-    rows = _rows(result)
-    assert np.all(np.abs(rows[:9, :-1]).sum(1) <= 0.03 * (1 + 1e-9))
-    np.testing.assert_allclose(result.row_norms, np.abs(rows[:9, :-1]).sum(1), atol=1e-12)
-    assert np.abs(rows[:9, -1]).max() > 0.3  # the bias is free
-    assert np.abs(rows[9:, :-1]).sum(1).max() > 0.05  # and so are the outputs
-
-
 @pytest.mark.parametrize(
     ("objective", "scale", "kappa"), [("l1", "std", 2.0), ("none", "theorem", 0.99), ("perspective", "std", 0.7)]
 )
-def test_strict_upper_rows_use_earlier_layers_only(objective, scale, kappa):
+def test_strict_upper_rows_use_earlier_layers_only(objective, scale, kappa, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_ROWS", (3, 3))
     weights = {"alpha": 0.02, "beta": 0.03, "eta": 0.002}
     result = fit_sim(
         NET,
         U,
-        objective=objective,
+        objective=penalty(objective, **weights),
         kappa=kappa,
         scale=scale,
         feedback="strict_upper",
-        rtol=1e-9,
-        atol=1e-12,
-        rows_per_chunk=3,
-        **weights,
+        tolerance=Tolerance(1e-9, 1e-12),
     )
     assert result.run.n_chunks == 2 + 2 + 1  # layers of 4 and 5 states, 3 outputs: no chunk holds two kinds
     A = result.A.toarray()
@@ -168,7 +171,7 @@ def test_rows_that_copy_their_own_state_match_the_states_and_lose_the_outputs():
         net[0].bias.fill_(4.0)
         net[2].bias.fill_(4.0)  # all states active: z = x
     found, want = states(net, V), net(V.double()).detach().numpy()
-    upper, full = (fit_sim(found, beta=0.1, scale="std", feedback=f) for f in ("strict_upper", "full"))
+    upper, full = (fit_sim(found, objective=L1(0.1), scale="std", feedback=f) for f in ("strict_upper", "full"))
     assert full.matching[:9].max() < 0.005 and upper.matching[:9].max() < 0.005
     assert (
         np.median(full.A.toarray().diagonal()) > 0.9
@@ -183,12 +186,6 @@ def test_strict_upper_needs_layers():
         fit_sim(teacher, _inputs(20, 4), scale="std", feedback="strict_upper")
 
 
-def test_without_bias():
-    result = fit_sim(NET, U, bias=False)
-    assert result.b is None and result.d is None and result.model.b is None
-    assert result.model(torch.zeros(1, 6, dtype=torch.float64)).abs().max() == 0
-
-
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=3, max_size=5),
     seed=st.integers(0, 999),
@@ -200,16 +197,17 @@ def test_without_bias():
 @settings(deadline=None, max_examples=25)
 def test_every_fit_is_certified_and_well_posed(sizes, seed, m, kappa, scale, objective):
     result = fit_sim(
-        _mlp(*sizes, seed=seed), _inputs(m, sizes[0], seed=seed), objective=objective, kappa=kappa, scale=scale
+        _mlp(*sizes, seed=seed), _inputs(m, sizes[0], seed=seed), objective=penalty(objective), kappa=kappa, scale=scale
     )
     assert np.all(np.isin(result.status, ["optimal", "fista"]))
     assert result.row_norms.max() <= kappa * (1 + 1e-9)
     proof = result.model.certificate()
     assert proof and (proof.kind != "pf" or proof.lambda_pf <= kappa * (1 + 1e-6))
     problem, n = row_problem(result.states).scaled(result.scale.s), result.states.n_states
-    rows, weights = _rows(result), row_weights(objective, 0.1, 1e-3, 1e-2, 1e-3)
+    rows, weights = _rows(result), penalty(objective).row_weights(0.1)
     for part, mask in ((slice(0, n), problem.in_ball("state")), (slice(n, None), np.zeros(problem.G.shape[0], bool))):
-        gap = certify(problem.G, problem.C[part], problem.zz[part], rows[part], kappa=kappa, ball_mask=mask, **weights)
+        data = problem.G, problem.C[part], problem.zz[part], rows[part]
+        gap, _ = duality_gap(*data, kappa=kappa, ball_mask=mask, **weights)
         assert np.all(gap <= 2e-6 * problem.zz[part] + 1e-15)
 
 
@@ -217,7 +215,7 @@ def test_every_fit_is_certified_and_well_posed(sizes, seed, m, kappa, scale, obj
 
 
 def test_model_is_sparse_and_reproduces_the_rows():
-    result = fit_sim(NET, U, objective="l1", beta=0.3)
+    result = fit_sim(NET, U, objective=L1(0.3))
     for name in "ABCD":
         M, kept = getattr(result.model, name), getattr(result, name)
         assert M.layout is torch.sparse_csr and M.dtype == torch.float64
@@ -234,21 +232,24 @@ def test_model_is_sparse_and_reproduces_the_rows():
 
 
 def test_counts_and_sparsity():
-    result = fit_sim(NET, U, objective="l1", beta=0.3)
+    result = fit_sim(NET, U, objective=L1(0.3))
     by_hand = sum(np.count_nonzero(M.toarray()) for M in (result.A, result.B, result.C, result.D))
     by_hand += np.count_nonzero(result.b) + np.count_nonzero(result.d)
     parameters = 6 * 5 + 5 + 5 * 4 + 4 + 4 * 3 + 3
-    assert result.nnz == by_hand and result.dense_count == 12 * 16 and nonzero_parameters(NET) == parameters
-    assert result.sparsity() == 1 - by_hand / parameters
-    assert result.sparsity(count="entries") == result.sparsity()  # nothing is shared in a fully connected network
-    assert result.sparsity(count="dense") == 1 - by_hand / (12 * 16)
-    assert result.sparsity(_mlp(6, 50, 3)) == 1 - by_hand / (6 * 50 + 50 + 50 * 3 + 3)
-    dense = fit_sim(NET, U, objective="l2")
-    assert dense.sparsity() < -1  # the papers' count goes below zero: a dense row reads every state and input
-    with pytest.raises(ValueError, match="unknown count 'bits'"):
-        result.sparsity(count="bits")
-    with pytest.raises(ValueError, match="pass the network"):
-        fit_sim(States.from_arrays(*(getattr(result.states, k) for k in "XZUY")), scale="std").sparsity()
+    assert result.nnz == by_hand and result.full_matrix == 12 * 16 and nonzero_parameters(NET) == parameters
+    assert result.sparsity_of_parameters == 1 - by_hand / parameters
+    # nothing is shared in a fully connected network
+    assert result.sparsity_of_entries == result.sparsity_of_parameters
+    assert result.sparsity_of_full_matrix == 1 - by_hand / (12 * 16)
+    with pytest.warns(MoreParameters, match=rf"non-zero parameters, the network {parameters}"):
+        dense = fit_sim(NET, U, objective=Ridge())
+    # the papers' count goes below zero: a dense row reads every state and input
+    assert dense.sparsity_of_parameters < -1
+    alone = fit_sim(States.from_arrays(*(getattr(result.states, k) for k in "XZUY")), scale="std")
+    for name in ("sparsity_of_parameters", "sparsity_of_entries"):
+        with pytest.raises(ValueError, match="no network is known"):
+            getattr(alone, name)
+    assert "sparsity of" not in alone.report() and alone.sparsity_of_full_matrix < 1
 
 
 def test_parameters_that_are_zero_do_not_count():
@@ -273,7 +274,7 @@ def test_scaled_problem_is_that_of_scaled_states():
 
 
 def test_matching_is_the_relative_error_of_every_row():
-    result = fit_sim(NET, U, objective="l1", beta=0.1)
+    result = fit_sim(NET, U, objective=L1(0.1))
     s = result.states
     Z = s.X @ result.A.T.toarray() + s.U @ result.B.T.toarray() + result.b
     Y = s.X @ result.C.T.toarray() + s.U @ result.D.T.toarray() + result.d
@@ -282,7 +283,7 @@ def test_matching_is_the_relative_error_of_every_row():
 
 
 def test_report_says_scale_certificate_and_counts():
-    result = fit_sim(NET, U, objective="l1", scale="std")
+    result = fit_sim(NET, U, scale="std")
     text = result.report()
     for part in (
         "objective l1",
@@ -294,7 +295,7 @@ def test_report_says_scale_certificate_and_counts():
         "well-posed",
     ):
         assert part in text
-    assert f"non-zeros {result.nnz} of 192" in text and f"{100 * result.sparsity():.1f} %" in text
+    assert f"non-zeros {result.nnz} of 192" in text and f"{100 * result.sparsity_of_parameters:.1f} %" in text
     assert set(result.timing) == {"states", "gram", "scale", "set-up", "rows", "start-up"}
 
 
@@ -303,7 +304,9 @@ def test_report_says_scale_certificate_and_counts():
 
 def test_tanh_network_fits_in_any_units():
     net = _mlp(6, 5, 3, activation=nn.Tanh).double()
-    result = fit_sim(net, _inputs(100, 6), objective="none", scale="std", kappa=0.9, rtol=1e-10, atol=1e-13)
+    result = fit_sim(
+        net, _inputs(100, 6), objective=NoPenalty(), scale="std", kappa=0.9, tolerance=Tolerance(1e-10, 1e-13)
+    )
     np.testing.assert_allclose(result.predict(_inputs(9, 6)), net(_inputs(9, 6).double()).detach().numpy(), atol=1e-3)
     assert result.model.certificate()
 
@@ -322,16 +325,16 @@ def test_convolutions_with_batch_norm():
     net[1].running_mean.normal_()
     V = _inputs(150, 1, 4, 4)
     net.train()
-    result = fit_sim(net, V, objective="none", scale="theorem", rtol=1e-10, atol=1e-13)
+    result = fit_sim(net, V, objective=NoPenalty(), scale="theorem", tolerance=Tolerance(1e-10, 1e-13))
     assert net.training and result.states.blocks[1].shape == (2, 2, 2)
     np.testing.assert_allclose(result.predict(V), net.eval()(V).detach().numpy(), atol=1e-3)
-    assert result.sparsity(count="entries") != result.sparsity()  # shared weights
+    assert result.sparsity_of_entries != result.sparsity_of_parameters  # shared weights
 
 
 def test_implicit_model_as_the_teacher():
     teacher = ImplicitModel(4, 2, 6, kappa=0.7, bias=True, tol=1e-10, seed=0).double()
     V = _inputs(120, 4).double()
-    result = fit_sim(teacher, V, objective="none", scale="none", kappa=0.7, rtol=1e-10, atol=1e-14)
+    result = fit_sim(teacher, V, objective=NoPenalty(), scale="none", kappa=0.7, tolerance=Tolerance(1e-10, 1e-14))
     np.testing.assert_allclose(result.predict(V), teacher(V).detach().numpy(), atol=1e-4)
 
 
@@ -346,43 +349,47 @@ def _equal(a, b):
 
 
 @pytest.mark.parametrize("objective", ["l1", "none", "perspective"])
-def test_rows_do_not_depend_on_chunks_or_backend(objective):
-    found = states(NET, U)
-    one = fit_sim(found, objective=objective, rows_per_chunk=4)
+def test_rows_do_not_depend_on_chunks_or_backend(objective, monkeypatch):
+    found, whole = states(NET, U), fit_sim(states(NET, U), objective=penalty(objective))
+    monkeypatch.setattr(module, "CHUNK_ROWS", (4, 4))
+    one = fit_sim(found, objective=penalty(objective))
     assert one.run.n_chunks == 4 and one.run.backend == "serial"  # rows 0-3, 4-7, 8 of the states, three outputs
     for backend in ("threads", "processes"):
-        _equal(one, fit_sim(found, objective=objective, rows_per_chunk=4, backend=backend, workers=2))
-        _equal(fit_sim(found, objective=objective), fit_sim(found, objective=objective, backend=backend, workers=2))
+        parallel = Parallel(backend, workers=2)
+        _equal(one, fit_sim(found, objective=penalty(objective), parallel=parallel))
+        with monkeypatch.context() as usual:
+            usual.setattr(module, "CHUNK_ROWS", (16, 256))
+            _equal(whole, fit_sim(found, objective=penalty(objective), parallel=parallel))
     for size in (1, 100):  # products of another shape round differently, that is all
-        other = fit_sim(found, objective=objective, rows_per_chunk=size)
+        monkeypatch.setattr(module, "CHUNK_ROWS", (size, size))
+        other = fit_sim(found, objective=penalty(objective))
         np.testing.assert_allclose(_rows(other), _rows(one), rtol=1e-6, atol=1e-8)
         assert other.run.n_chunks == (12 if size == 1 else 2)
 
 
-def test_resume_through_fit(tmp_path):
+def test_resume_through_fit(tmp_path, monkeypatch):
     found = states(NET, U)
-    first = fit_sim(found, resume=tmp_path, rows_per_chunk=3)
+    monkeypatch.setattr(module, "CHUNK_ROWS", (3, 3))
+    first = fit_sim(found, parallel=Parallel(resume=tmp_path))
+    monkeypatch.setattr(module, "CHUNK_ROWS", (16, 256))
     files = sorted(tmp_path.glob("rows-*.npz"))
     assert len(files) == 4
     files[1].unlink()
-    again = fit_sim(found, resume=tmp_path, backend="threads", workers=2)  # in the chunks of the first run
+    again = fit_sim(found, parallel=Parallel("threads", workers=2, resume=tmp_path))  # in the chunks of the first run
     _equal(first, again)
     assert again.run.solved == [(3, 6)] and again.run.n_loaded == 3
     for change in (
         {"kappa": 0.5},
-        {"beta": 0.02},
+        {"objective": L1(0.02)},
         {"scale": "std"},
-        {"objective": "l2"},
-        {"rtol": 1e-8},
-        {"ball": "row"},
-        {"bias": False},
+        {"objective": Ridge()},
+        {"tolerance": Tolerance(1e-8)},
+        {"match": LeastSquares(0.1, 0.2)},
     ):
         with pytest.raises(ValueError, match="another problem"):
-            fit_sim(found, resume=tmp_path, **change)
+            fit_sim(found, parallel=Parallel(resume=tmp_path), **change)
     with pytest.raises(ValueError, match="another problem"):
-        fit_sim(NET, U[:59], resume=tmp_path)
-    with pytest.raises(ValueError, match="other chunks"):
-        fit_sim(found, resume=tmp_path, rows_per_chunk=4)
+        fit_sim(NET, U[:59], parallel=Parallel(resume=tmp_path))
 
 
 def test_states_are_reduced_once_for_a_sweep():
@@ -390,7 +397,7 @@ def test_states_are_reduced_once_for_a_sweep():
     problem = row_problem(found)
     for kappa in (0.1, 0.5):
         assert fit_sim(found, kappa=kappa).states is found
-    assert row_problem(found) is problem and row_problem(found, bias=False) is not problem
+    assert row_problem(found) is problem
     assert row_problem(found.take(slice(0, 30))) is not problem
 
 
@@ -405,11 +412,12 @@ def _arrays(seed=0, m=40):
 
 @pytest.mark.parametrize("objective", ["l1", "perspective"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
+def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_ROWS", (4, 4))
     clean = _arrays()
     faulty = {k: v.copy() for k, v in clean.items()}
     faulty["Z"][7, 2], faulty["Y"][3, 1] = bad, bad
-    options = {"objective": objective, "scale": "std", "rows_per_chunk": 4}
+    options = {"objective": penalty(objective), "scale": "std"}
     whole = fit_sim(States.from_arrays(**clean), **options)
     with pytest.warns(
         RowsNotCertified, match=r"2 of 7 rows are not certified: row 2 \(not_finite, gap nan\), 6"
@@ -417,10 +425,10 @@ def test_a_value_that_is_not_finite_costs_its_row_only(bad, objective):
         part = fit_sim(States.from_arrays(**faulty), **options)
     assert caught[0].message.rows == (2, 6)
     with pytest.raises(RowsNotCertified):
-        fit_sim(States.from_arrays(**faulty), **options, on_failure="raise")
+        fit_sim(States.from_arrays(**faulty), on_failure="raise", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit_sim(States.from_arrays(**faulty), **options, on_failure="ignore")
+        fit_sim(States.from_arrays(**faulty), on_failure="ignore", **options)
     assert part.status[[2, 6]].tolist() == ["not_finite"] * 2 and part.failed_rows.tolist() == [2, 6]
     keep = np.array([0, 1, 3, 4, 5])
     np.testing.assert_array_equal(part.A.toarray()[keep[:-1]], whole.A.toarray()[keep[:-1]])
@@ -448,7 +456,7 @@ def test_dead_layer_and_constant_targets():
     net = _mlp(6, 5, 4, 3)
     with torch.no_grad():
         net[2].bias.fill_(-1e3)  # the second layer is dead: its states are zero, its pre-activations are not
-    result = fit_sim(net, U, objective="l1", scale="std")
+    result = fit_sim(net, U, scale="std")
     assert np.all(result.status == "optimal") and (result.states.X[:, :4] == 0).all()
     assert result.A[:, :4].nnz == 0 and result.C[:, :4].nnz == 0  # a column of zeros gets no weight
     arrays = _arrays()
@@ -498,23 +506,44 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"objective": "l0"}, ValueError, "unknown objective 'l0'"),
-        ({"kappa": 0.0}, ValueError, "kappa must be positive and finite, got 0"),
-        ({"kappa": np.nan}, ValueError, "kappa"),
+        ({"objective": "l1"}, TypeError, "objective must be L1, Ridge, Perspective, NoPenalty, got 'l1'"),
+        ({"match": "exactly"}, TypeError, "match must be LeastSquares, Exact, got 'exactly'"),
+        ({"kappa": 0.0}, ValueError, "kappa must be positive, got 0"),
+        ({"kappa": np.nan}, ValueError, "kappa must be positive and finite, got nan"),
         ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),
-        ({"lambda1": -1.0}, ValueError, "lambda1"),
-        ({"eta": 0.0}, ValueError, "eta"),
-        ({"ball": "all"}, ValueError, "ball must be"),
         ({"feedback": "none"}, ValueError, "unknown feedback"),
         ({"scale": "max"}, ValueError, "unknown scale"),
-        ({"backend": "mpi"}, ValueError, "unknown backend"),
-        ({"workers": 0}, ValueError, "workers"),
-        ({"rows_per_chunk": 0}, ValueError, "rows_per_chunk"),
+        ({"on_failure": "stop"}, ValueError, "on_failure must be 'warn', 'raise' or 'ignore', got 'stop'"),
     ],
 )
 def test_bad_arguments(options, error, match):
     with pytest.raises(error, match=match):
         fit_sim(NET, U, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: LeastSquares(lambda1=-1.0), ValueError, "lambda1 must be positive, got -1"),
+        (lambda: Perspective(0.1, -1.0), ValueError, "eta must not be negative, got -1"),
+        (lambda: L1(np.inf), ValueError, "beta must be finite, got inf"),
+        (lambda: Ridge("1"), TypeError, "alpha must be a number, got '1'"),
+        (lambda: Parallel("mpi"), ValueError, "unknown backend"),
+        (lambda: Parallel(workers=0), ValueError, "workers"),
+    ],
+)
+def test_choices_check_themselves(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_a_scale_that_was_found_before():
+    found = states(NET, U)
+    one, other = (fit_sim(found, scale=s) for s in ("theorem", scale_of(found, "theorem")))
+    _equal(one, other)
+    assert other.scale.name == "theorem"
+    with pytest.raises(ValueError, match="a scale has one unit per state"):
+        fit_sim(states(_mlp(6, 3, 3), U), scale=one.scale)
 
 
 def test_network_and_inputs_go_together():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from implicit_models.sim.layerwise import sparsify
-from implicit_models.sim.solvers.budget import keep
+from implicit_models.sim.problem import Cardinality
 from implicit_models.sim.sparse_model import ridge_head
 from reproduction.models.resnet20 import Block
 
@@ -48,7 +48,7 @@ def network():
 
 @pytest.fixture(params=[True, False], ids=["head", "own"])
 def model(network, request):
-    return sparsify(network, images(), budget=keep(0.3), head=request.param, progress=False)
+    return sparsify(network, images(), Cardinality(0.3), head=request.param)
 
 
 @torch.no_grad()

@@ -1,14 +1,20 @@
 """Sparsification of networks: rows against one matrix at a time, units against the network, hard cases."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.layerwise import _check_device, sparsify
+from implicit_models.sim.layerwise import sparsify, sparsify_path
 from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT, read_layers
-from implicit_models.sim.solvers.budget import kappa, keep, lam, solve_position
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty, Tolerance
+from implicit_models.sim.report import MoreParameters
+from implicit_models.sim.row_models import ByPosition, Refit, SharedKernels, WorkingSet
+from implicit_models.sim.solvers.budget import solve_position
 from implicit_models.sim.solvers.rows import solve_rows
 from implicit_models.wellposed import certificate
 from reproduction.models.resnet20 import Block
@@ -62,7 +68,9 @@ def rows_of(model, block):
 
 def test_everything_kept_is_the_network(network):
     u = images(400)
-    model = sparsify(network, u, budget=keep(1.0), states="teacher", ridge=0.0, min_active=0.0, head=False)
+    model = sparsify(
+        network, u, Cardinality(1.0), ByPosition(min_active=0.0, refit=Refit(0.0)), states="teacher", head=False
+    )
     with torch.no_grad():
         torch.testing.assert_close(model(u), network(u), rtol=1e-6, atol=1e-6)
     assert all(r.fit > 1 - 1e-9 and set(r.status) <= {"optimal", "empty"} for r in model.report.layers)
@@ -74,7 +82,7 @@ def test_rows_are_those_of_one_problem_at_a_time(network, scale):
     """Every row of one block, from the plain matrices of its states."""
     u = images()
     model = sparsify(
-        network, u, budget=kappa(0.5), states="teacher", scale=scale, refit=False, min_active=0.0, head=False
+        network, u, L1Ball(0.5), ByPosition(scale=scale, min_active=0.0, refit=None), states="teacher", head=False
     )
     layers, known, z = states_of(network, u)
     scales = layer_scales(layers, scale)
@@ -135,7 +143,7 @@ def test_theorem_scale_is_that_of_the_assembled_matrix(network):
 
 def test_student_rows_see_the_students_states(network):
     u = images(80)
-    model = sparsify(network, u, budget=keep(0.3), head=False)
+    model = sparsify(network, u, Cardinality(0.3), head=False)
     layers, _, z = states_of(network, u)
     with torch.no_grad():
         own = model.states(u)
@@ -143,27 +151,50 @@ def test_student_rows_see_the_students_states(network):
         lost = model.pre_activation(report.block, own) - z[report.block]
         spread = z[report.block] - z[report.block].mean(0)
         assert report.fit == pytest.approx(float(1 - (lost**2).sum() / (spread**2).sum()), abs=1e-9)
-    teacher = sparsify(network, u, budget=keep(0.3), states="teacher", head=False)
+    teacher = sparsify(network, u, Cardinality(0.3), states="teacher", head=False)
     error = [float((m(u) - network(u)).norm().detach()) for m in (model, teacher)]
     assert error[0] < error[1]
 
 
 def test_a_sweep_is_its_values(network):
     u, v = images(), images(30, seed=8)
-    many = sparsify(network, u, budget=kappa(0.2, 0.6), states="teacher", held_out=v)
+    many = sparsify_path(network, u, [L1Ball(0.2), L1Ball(0.6)], states="teacher", held_out=v)
     for model, value in zip(many, (0.2, 0.6)):
-        one = sparsify(network, u, budget=kappa(value), states="teacher", held_out=v)
+        one = sparsify(network, u, L1Ball(value), states="teacher", held_out=v)
         with torch.no_grad():
             torch.testing.assert_close(model(v), one(v), rtol=1e-8, atol=1e-8)
-        assert model.report.row_entries == one.report.row_entries and 0 < model.report.layers[0].held_out < 1
-    assert many[0].report.row_entries < many[1].report.row_entries
-    students = sparsify(network, u, budget=keep(0.2, 0.4))
-    assert [m.report.settings["budget"] for m in students] == ["keep(0.2)", "keep(0.4)"]
+        assert model.report.entries == one.report.entries and 0 < model.report.layers[0].held_out < 1
+    assert many[0].report.entries < many[1].report.entries
+    students = sparsify_path(network, u, [Cardinality(0.2), Cardinality(0.4)])
+    assert [m.report.settings["budget"] for m in students] == [Cardinality(0.2), Cardinality(0.4)]
+    for turned, model in zip(sparsify_path(network, u, [Cardinality(0.4), Cardinality(0.2)]), students[::-1]):
+        assert turned.report.settings == model.report.settings and turned.report.entries == model.report.entries
+
+
+def test_budgets_of_a_path_are_of_one_kind(network):
+    for budgets, words in (
+        ([L1Ball(1.0), L1Penalty(0.1)], r"of one kind, got L1Ball\(radius=1.0\) and L1Penalty\(lam=0.1\)"),
+        ([], "at least one budget"),
+        ([L1Ball(1.0), L1Ball(1)], "must differ"),
+        (L1Ball(1.0), "must be a list of at least one budget"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            sparsify_path(network, images(), budgets)
+
+
+def test_more_parameters_are_warned_of(network):
+    u = images()
+    with pytest.warns(MoreParameters, match=r"parameters, the network \d+: rows of their own untie the kernels"):
+        sparsify(network, u, Cardinality(0.3), head=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = sparsify(network, u, Cardinality(0.3), SharedKernels(), head=False)
+    assert 0 < model.report.sparsity_of_parameters < 1
 
 
 def test_the_head_is_a_ridge_regression_on_the_models_features(network):
     u = images(200)
-    model = sparsify(network, u, budget=keep(0.3))
+    model = sparsify(network, u, Cardinality(0.3))
     with torch.no_grad():
         X = model.layers.features(model.states(u)).numpy()
         Y = network(u).numpy()
@@ -175,24 +206,22 @@ def test_the_head_is_a_ridge_regression_on_the_models_features(network):
 
 
 def test_counts(network):
-    model = sparsify(network, images(), budget=keep(0.25), head=False)
+    model = sparsify(network, images(), Cardinality(0.25), head=False)
     layers, report = model.layers, model.report
     nnz = sum(rows_of(model, r.block)[0].astype(bool).sum() for r in report.layers)
-    assert report.row_entries == nnz + layers.entries(0) and report.own_row_entries == sum(
-        layers.entries(i) for i in range(5)
-    )
-    assert report.own_numbers == sum(m.weight.numel() for m in network.modules() if isinstance(m, nn.Conv2d))
+    assert report.entries == nnz + layers.entries(0) and report.own_entries == sum(layers.entries(i) for i in range(5))
+    assert report.own_parameters == sum(m.weight.numel() for m in network.modules() if isinstance(m, nn.Conv2d))
     n = layers.n_states
-    assert report.full_matrix == n * (n + 128) and report.sparsity == pytest.approx(
-        1 - report.row_entries / report.own_row_entries
+    assert report.full_matrix == n * (n + 128) and report.sparsity_of_entries == pytest.approx(
+        1 - report.entries / report.own_entries
     )
-    assert report.sparsity_of_numbers < 0 < report.sparsity  # rows of their own untie the kernels
+    assert report.sparsity_of_parameters < 0 < report.sparsity_of_entries  # rows of their own untie the kernels
 
 
 def test_as_one_implicit_model_it_is_triangular(network):
     """Whatever the refit does to the norms."""
     u = images()
-    model = sparsify(network, u, budget=keep(0.4), head=False)
+    model = sparsify(network, u, Cardinality(0.4), head=False)
     layers = model.layers
     offsets = np.cumsum([0, *(b.size for b in layers.blocks)])
     A = np.zeros((layers.n_states,) * 2)
@@ -207,7 +236,7 @@ def test_as_one_implicit_model_it_is_triangular(network):
 
 def test_before_and_functions_as_support(network):
     u = images(90)
-    before = sparsify(network, u, budget=keep(0.02), support="before", states="teacher", head=False)
+    before = sparsify(network, u, Cardinality(0.02), ByPosition(support="before"), states="teacher", head=False)
     layers, known, z = states_of(network, u)
     with torch.no_grad():
         own = before.states(u)
@@ -216,7 +245,7 @@ def test_before_and_functions_as_support(network):
             spread = z[report.block] - z[report.block].mean(0)
             assert report.fit == pytest.approx(float(1 - (lost**2).sum() / (spread**2).sum()), abs=1e-9)
         assert torch.isfinite(before(u)).all() and len(own) == 6
-    student = sparsify(network, u, budget=keep(0.1), support="before")
+    student = sparsify(network, u, Cardinality(0.1), ByPosition(support="before"))
     with torch.no_grad():
         assert float((student(u) - network(u)).norm()) < float((before(u) - network(u)).norm())
     assert (
@@ -225,8 +254,8 @@ def test_before_and_functions_as_support(network):
     centre = sparsify(
         network,
         u,
-        budget=keep(1.0),
-        support=lambda layers, k: {s: i[:, :1] for s, i in layers.blocks[k].sources.items()},
+        Cardinality(1.0),
+        ByPosition(support=lambda layers, k: {s: i[:, :1] for s, i in layers.blocks[k].sources.items()}),
         states="teacher",
     )
     assert centre.report.layers[0].columns <= 3
@@ -234,8 +263,8 @@ def test_before_and_functions_as_support(network):
         sparsify(
             network,
             u,
-            budget=keep(0.5),
-            support=lambda layers, k: {9: layers.blocks[k].sources[max(layers.blocks[k].sources)]},
+            Cardinality(0.5),
+            ByPosition(support=lambda layers, k: {9: layers.blocks[k].sources[max(layers.blocks[k].sources)]}),
         )
 
 
@@ -245,17 +274,17 @@ def test_rows_of_a_dead_channel_a_constant_target_and_an_empty_support(network):
         dead.first[1].bias[1], dead.first[1].weight[1] = -5.0, 0.0  # a channel that is always zero
         dead.blocks[0].conv2.weight[2] = 0.0
     u = images()
-    model = sparsify(dead, u, budget=keep(0.3))
+    model = sparsify(dead, u, Cardinality(0.3))
     A, _ = rows_of(model, 1)
     assert not A[:, 64:128].any() and np.isfinite(model(u).detach().numpy()).all()
     nothing = sparsify(
         dead,
         u,
-        budget=keep(0.5),
-        support=lambda layers, k: {s: np.full_like(i, -1) for s, i in layers.blocks[k].sources.items()},
+        Cardinality(0.5),
+        ByPosition(support=lambda layers, k: {s: np.full_like(i, -1) for s, i in layers.blocks[k].sources.items()}),
         head=False,
     )
-    assert nothing.report.row_entries == nothing.layers.entries(0) and nothing.report.layers[0].status["empty"] == 192
+    assert nothing.report.entries == nothing.layers.entries(0) and nothing.report.layers[0].status["empty"] == 192
     with torch.no_grad():
         z = nothing.pre_activation(1, nothing.states(u))
     assert float((z - z[:1]).abs().max()) == 0.0  # a bias alone
@@ -265,7 +294,7 @@ def test_a_dead_last_layer_has_a_head_all_the_same():
     dead = drawn(Residual())
     with torch.no_grad():
         dead.blocks[1].bn2.bias.fill_(-1e3)
-    model = sparsify(dead, images(), budget=keep(0.3))
+    model = sparsify(dead, images(), Cardinality(0.3))
     with torch.no_grad():
         torch.testing.assert_close(model(images(9)), dead(images(9)))
     assert not model.head_weight.any()
@@ -278,7 +307,7 @@ def test_rarely_active_states_get_no_huge_weights():
     u, v = images(80, 1, (6,)), images(400, 2, (6,))
     active = (torch.relu(rare[0](u)) > 0).sum(0)
     assert ((active > 0) & (active < 3)).sum() > 5
-    all_of_them, model = (sparsify(rare, u, budget=keep(0.5), held_out=v, min_active=k) for k in (0.0, 3.0))
+    all_of_them, model = (sparsify(rare, u, Cardinality(0.5), ByPosition(min_active=k), held_out=v) for k in (0.0, 3.0))
     largest = [float(m.A1.to_dense().abs().max()) for m in (all_of_them, model)]
     assert largest[0] > 10 > 2 > largest[1]  # the network's own reach 1.9
     assert all_of_them.report.layers[0].held_out < 0 < 0.4 < model.report.layers[0].held_out
@@ -288,7 +317,7 @@ def test_rarely_active_states_get_no_huge_weights():
 
 @pytest.mark.parametrize("value", [0.2, 1.0])
 def test_a_cap_holds_for_shares_too(network, value):
-    model = sparsify(network, images(), budget=keep(value), states="teacher", cap=4)
+    model = sparsify(network, images(), Cardinality(value), ByPosition(cap=4), states="teacher")
     for report in model.report.layers:
         assert report.support <= 4 and report.status.get("saturated", 0) > 0.5 * report.rows
 
@@ -298,7 +327,14 @@ def test_a_share_is_rounded_up_but_for_rounding():
     rng = np.random.default_rng(0)
     M, z = rng.normal(size=(300, 100)), rng.normal(size=(1, 300))
     A, *_ = solve_position(
-        M.T @ M, z @ M, (z**2).sum(1), 300, keep(0.07, 0.071), np.ones(1), rtol=1e-9, atol=1e-9, cap=None
+        M.T @ M,
+        z @ M,
+        (z**2).sum(1),
+        300,
+        [Cardinality(0.07), Cardinality(0.071)],
+        np.ones(1),
+        tolerance=Tolerance(1e-9, 1e-9),
+        cap=None,
     )
     assert np.count_nonzero(A, axis=2).tolist() == [[7, 8]]
 
@@ -311,7 +347,7 @@ def test_layers_of_a_single_state_in_double_precision():
         )
     )
     u = images(40, shape=(3,))
-    model = sparsify(network, u, budget=keep(1.0), states="teacher", ridge=0.0)
+    model = sparsify(network, u, Cardinality(1.0), ByPosition(refit=Refit(0.0)), states="teacher")
     for block in (1, 2):
         np.testing.assert_allclose(rows_of(model, block)[0], network[2 * block].weight.detach().numpy(), rtol=1e-9)
         np.testing.assert_allclose(
@@ -376,16 +412,14 @@ def test_shared_kernels_do_not_feel_an_offset_of_their_columns():
         network[0].bias.fill_(1000.0)
     u = images(80)
     double = sparsify(
-        network, u, budget=keep(1.0), states="teacher", share_conv=True, ridge=0.0, min_active=0.0, head=False
+        network, u, Cardinality(1.0), SharedKernels(min_active=0.0, refit=Refit(0.0)), states="teacher", head=False
     )
     single = sparsify(
         network.float(),
         u.float(),
-        budget=keep(1.0),
+        Cardinality(1.0),
+        SharedKernels(min_active=0.0, refit=Refit(0.0)),
         states="teacher",
-        share_conv=True,
-        ridge=0.0,
-        min_active=0.0,
         head=False,
     )
     kernel = rows_of(double, 1)[0]
@@ -395,11 +429,11 @@ def test_shared_kernels_do_not_feel_an_offset_of_their_columns():
 def test_shared_kernels_of_a_tiny_network():
     """Pre-activations of size 1e-14 are no dead rows."""
     network, u = drawn(Residual()), images(50)
-    whole = sparsify(network, u, budget=keep(0.4), states="teacher", share_conv=True, head=False)
+    whole = sparsify(network, u, Cardinality(0.4), SharedKernels(), states="teacher", head=False)
     with torch.no_grad():
         network.blocks[0].bn1.weight.mul_(1e-14)
         network.blocks[0].bn1.bias.mul_(1e-14)
-    tiny = sparsify(network, u, budget=keep(0.4), states="teacher", share_conv=True, head=False)
+    tiny = sparsify(network, u, Cardinality(0.4), SharedKernels(), states="teacher", head=False)
     np.testing.assert_allclose(rows_of(tiny, 1)[0], 1e-14 * rows_of(whole, 1)[0], rtol=1e-6, atol=1e-22)
 
 
@@ -408,13 +442,13 @@ def test_columns_that_a_refit_drops_are_not_counted():
     network = drawn(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
     with torch.no_grad():
         network[0].weight[1], network[0].bias[1] = network[0].weight[0], network[0].bias[0]
-    model = sparsify(network, images(60, shape=(3,)), budget=kappa(50.0), states="teacher")
+    model = sparsify(network, images(60, shape=(3,)), L1Ball(50.0), states="teacher")
     report = model.report.layers[0]
-    assert report.nnz == report.numbers == np.count_nonzero(rows_of(model, 1)[0])
+    assert report.entries == report.parameters == np.count_nonzero(rows_of(model, 1)[0])
 
 
 def test_a_saturated_row_is_told(network):
-    model = sparsify(network, images(), budget=kappa(50.0), states="teacher", cap=5)
+    model = sparsify(network, images(), L1Ball(50.0), ByPosition(cap=5), states="teacher")
     assert all(r.status.get("saturated", 0) > 0 and r.support <= 5 for r in model.report.layers)
 
 
@@ -422,7 +456,7 @@ def test_a_killed_run_goes_on(network, tmp_path, monkeypatch):
     from implicit_models.sim.network import position_rows
 
     u, calls = images(), []
-    whole = sparsify(network, u, budget=keep(0.3))
+    whole = sparsify(network, u, Cardinality(0.3))
 
     def killed(*args, **kwargs):
         calls.append(args[1])
@@ -433,10 +467,10 @@ def test_a_killed_run_goes_on(network, tmp_path, monkeypatch):
     solve = position_rows.solve_strip
     monkeypatch.setattr(position_rows, "solve_strip", killed)
     with pytest.raises(KeyboardInterrupt):
-        sparsify(network, u, budget=keep(0.3), backend="serial", resume=tmp_path)
+        sparsify(network, u, Cardinality(0.3), parallel=Parallel("serial", resume=tmp_path))
     calls.clear()
     monkeypatch.setattr(position_rows, "solve_strip", lambda *a, **k: calls.append(1) or solve(*a, **k))
-    model = sparsify(network, u, budget=keep(0.3), backend="serial", resume=tmp_path)
+    model = sparsify(network, u, Cardinality(0.3), parallel=Parallel("serial", resume=tmp_path))
     assert len(calls) == 2  # of four blocks in one strip each, two were finished
     with torch.no_grad():
         torch.testing.assert_close(model(u), whole(u), rtol=1e-9, atol=1e-9)
@@ -447,7 +481,7 @@ def test_float32_and_non_contiguous_inputs():
     u = images(60, dtype=torch.float32)
     turned = u.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2)
     assert not turned.is_contiguous()
-    one, two = (sparsify(network, x, budget=keep(0.3)) for x in (u, turned))
+    one, two = (sparsify(network, x, Cardinality(0.3)) for x in (u, turned))
     with torch.no_grad():
         torch.testing.assert_close(one(u), two(turned))
         assert one(u).dtype == torch.float32
@@ -469,22 +503,38 @@ def test_float32_and_non_contiguous_inputs():
             "sample 3",
         ),
         ({"held_out": images(5, shape=(2, 9, 8))}, ValueError, r"samples must have shape \(2, 8, 8\), got \(2, 9, 8\)"),
-        ({"budget": 0.3}, TypeError, "budget must be kappa"),
-        ({"scale": "unit"}, ValueError, "scale must be one of std, theorem, uniform, got 'unit'"),
+        (
+            {"budget": 0.3},
+            TypeError,
+            r"a budget must be L1Ball\(...\), L1Penalty\(...\) or Cardinality\(...\), got 0.3",
+        ),
+        ({"rows": "shared"}, TypeError, r"rows must be ByPosition\(...\), SharedKernels\(...\) or WorkingSet"),
         ({"states": "both"}, ValueError, "'teacher' or 'student', got 'both'"),
-        ({"support": "all"}, ValueError, "support must be one of receptive, before"),
-        ({"min_active": -1}, ValueError, "min_active must not be negative, got -1"),
-        ({"ridge": -1.0}, ValueError, "ridge must not be negative, got -1.0"),
-        ({"rtol": float("nan")}, ValueError, "rtol must be finite, got nan"),
-        ({"cap": 0}, ValueError, "cap must be None or a positive int, got 0"),
-        ({"cap": 2.5}, ValueError, "cap must be None or a positive int, got 2.5"),
         ({"network": Residual()}, ValueError, "in training mode"),
     ],
 )
 def test_bad_arguments_are_named(network, change, error, words):
-    arguments = {"network": network, "data": images(), "budget": keep(0.3), **change}
+    arguments = {"network": network, "data": images(), "budget": Cardinality(0.3), **change}
     with pytest.raises(error, match=words):
         sparsify(arguments.pop("network"), arguments.pop("data"), **arguments)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: ByPosition(scale="unit"), "scale must be one of std, theorem, uniform, got 'unit'"),
+        (lambda: ByPosition(support="all"), "support must be one of receptive, before"),
+        (lambda: WorkingSet(min_active=-1), "min_active must not be negative, got -1"),
+        (lambda: Refit(ridge=-1.0), "ridge must not be negative, got -1"),
+        (lambda: Tolerance(rtol=float("nan")), "rtol must be finite, got nan"),
+        (lambda: SharedKernels(cap=0), "cap must be None or a positive int, got 0"),
+        (lambda: ByPosition(cap=2.5), "cap must be None or a positive int, got 2.5"),
+        (lambda: Parallel("mpi"), "unknown backend 'mpi'"),
+    ],
+)
+def test_choices_check_themselves(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 @pytest.mark.parametrize(
@@ -504,33 +554,28 @@ def test_bad_arguments_are_named(network, change, error, words):
 def test_devices_are_checked_by_name(network, monkeypatch, device, error, words):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(error, match=words):
-        sparsify(network, images(), budget=kappa(0.5), support="before", device=device)
+        sparsify(network, images(), L1Ball(0.5), WorkingSet(device=device))
 
 
 def test_a_card_is_one_of_those_that_are_there(network, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ValueError, match="device 'cuda:2' is not there: torch sees 2 CUDA cards"):
-        sparsify(network, images(), budget=kappa(0.5), support="before", device="cuda:2")
-    _check_device("cuda:1", working=True)
+        sparsify(network, images(), L1Ball(0.5), WorkingSet(device="cuda:2"))
+    WorkingSet(device="cuda:1").check(read_layers(network, (2, 8, 8)), [L1Ball(0.5)])
 
 
 def test_a_head_needs_a_linear_layer_at_the_end():
     network = drawn(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4), nn.Tanh()))
     with pytest.raises(TypeError, match="head=False"):
-        sparsify(network, images(30, shape=(6,)), budget=lam(0.01))
-    assert sparsify(network, images(30, shape=(6,)), budget=lam(0.01), head=False)(images(3, shape=(6,))).shape == (
-        3,
-        4,
-    )
+        sparsify(network, images(30, shape=(6,)), L1Penalty(0.01))
+    assert sparsify(network, images(30, shape=(6,)), L1Penalty(0.01), head=False)(images(3, shape=(6,))).shape == (3, 4)
 
 
 def test_shared_kernels_are_one_problem_of_all_positions(network):
     """A block's kernel from the plain window matrix, and the rows it makes from a convolution."""
     u = images(50)
-    model = sparsify(
-        network, u, budget=kappa(0.6), states="teacher", refit=False, share_conv=True, min_active=0.0, head=False
-    )
+    model = sparsify(network, u, L1Ball(0.6), SharedKernels(min_active=0.0, refit=None), states="teacher", head=False)
     layers, known, z = states_of(network, u)
     unfolded = nn.functional.unfold(known[0], 3, padding=1)  # (N, C 9, P), channel-major
     M = unfolded.reshape(50, 3, 9, 64).permute(2, 1, 0, 3).reshape(27, -1).T.numpy()  # taps, then channels
@@ -546,17 +591,17 @@ def test_shared_kernels_are_one_problem_of_all_positions(network):
     np.testing.assert_allclose(known[0].flatten(1).numpy() @ A.T, convolved, atol=1e-6)
     assert np.ptp(shift.reshape(3, 64), axis=1).max() == 0
     report = model.report
-    assert report.numbers == sum(r.numbers for r in report.layers) + 54 and report.layers[
+    assert report.parameters == sum(r.parameters for r in report.layers) + 54 and report.layers[
         0
-    ].numbers == np.count_nonzero(expected)
-    assert report.sparsity_of_numbers > 0
+    ].parameters == np.count_nonzero(expected)
+    assert report.sparsity_of_parameters > 0
 
 
 def test_shared_kernels_of_the_whole_network(network):
     u = images(150)
-    model = sparsify(network, u, budget=keep(1.0), share_conv=True, ridge=0.0, min_active=0.0, head=False)
+    model = sparsify(network, u, Cardinality(1.0), SharedKernels(min_active=0.0, refit=Refit(0.0)), head=False)
     with torch.no_grad():
         torch.testing.assert_close(model(images(9)), network(images(9)), rtol=1e-5, atol=1e-5)
     assert all(r.fit > 1 - 1e-6 for r in model.report.layers)
-    with pytest.raises(ValueError, match="scale must be 'std', got 'theorem'"):
-        sparsify(network, u, budget=keep(0.5), share_conv=True, scale="theorem")
+    with pytest.raises(TypeError, match="scale"):  # positions are pooled in units of their deviation
+        SharedKernels(scale="theorem")

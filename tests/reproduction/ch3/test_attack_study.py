@@ -7,6 +7,7 @@ from torch import nn
 
 from data_gen.core.dataset import Dataset
 from implicit_models.sim.fit import fit_sim
+from implicit_models.sim.problem import L1, LeastSquares
 from reproduction.ch3_sim_fashion.compute import (
     TABLE_2,
     TABLE_3,
@@ -55,7 +56,7 @@ def test_a_linear_model_loses_what_its_margin_says(images):
 
 
 def test_the_dense_model_is_the_fit(images, network):
-    fit = fit_sim(samples_of(network, images, 60, 0), objective="l1", beta=0.02, kappa=0.9)
+    fit = fit_sim(samples_of(network, images, 60, 0), objective=L1(0.02), kappa=0.9)
     u = images.test[0][0]
     with torch.no_grad():
         assert np.abs(dense_model(fit)(torch.as_tensor(u).double()).numpy() - fit.predict(u)).max() < 1e-6
@@ -68,8 +69,8 @@ def test_samples_of_one_seed_are_nested(images, network):
 
 def test_tables_hold_the_printed_settings():
     assert sorted(TABLE_2) == [100, 200, 300, 400, 500, 700] and sorted(TABLE_3) == [400, 500, 600, 900, 1000, 2000]
-    assert TABLE_3[500] == {"objective": "l1", "lambda1": 0.01, "lambda2": 0.01, "beta": 0.01}
-    assert TABLE_2[700]["alpha"] == 0.01 and TABLE_3[600]["lambda1"] == 0.1
+    assert TABLE_3[500] == {"objective": L1(0.01), "match": LeastSquares(0.01, 0.01)}
+    assert TABLE_2[700]["objective"].alpha == 0.01 and TABLE_3[600]["match"].lambda1 == 0.1
 
 
 def test_a_larger_weight_is_sparser_and_ridge_is_not(images, network):
@@ -86,9 +87,7 @@ def test_weights_are_those_of_the_rows(images, network):
     passes the knee."""
     found = samples_of(network, images, 80, 0)
     swept = weight_sweep(found, network, images, 40, [0.3], "l1", scale="theorem")
-    direct = sim_scores(
-        found, network, images, 40, objective="l1", lambda1=0.05, lambda2=0.05, beta=0.03, scale="theorem"
-    )
+    direct = sim_scores(found, network, images, 40, objective=L1(0.03), match=LeastSquares(0.05, 0.05), scale="theorem")
     assert swept["nnz"] == [direct["nnz"]] and swept["mismatch"][0] == pytest.approx(direct["mismatch"], rel=1e-6)
     far = weight_sweep(found, network, images, 40, [0.3], "perspective", knee=50.0, scale="theorem")
     assert far["nnz"] == swept["nnz"] and far["mismatch"][0] == pytest.approx(swept["mismatch"][0], rel=1e-3)

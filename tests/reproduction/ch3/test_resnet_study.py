@@ -10,7 +10,8 @@ import torch
 from implicit_models.sim.layerwise import sparsify
 from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT
-from implicit_models.sim.solvers.budget import keep
+from implicit_models.sim.problem import Cardinality
+from implicit_models.sim.row_models import SharedKernels
 from reproduction.ch3_resnet20_cifar import compute as resnet_study
 from reproduction.ch3_resnet20_cifar import kernel_rows
 from reproduction.ch3_resnet20_cifar import kernels as kernel_study
@@ -96,7 +97,7 @@ def test_units_hold_the_network(given):
 def test_matching_is_r2_of_two_runs(given):
     """By hand: the forward of a model on the network's states, and on its own."""
     u, v = given.images[:20], given.test[:10]
-    model = sparsify(given.network, u, budget=keep(0.1), share_conv=True, head=False, progress=False, backend="serial")
+    model = sparsify(given.network, u, Cardinality(0.1), SharedKernels(), head=False)
     found = resnet_study.layer_matching(model, v)
     layers, known = model.layers, {INPUT: v}
     own = model.states(v)

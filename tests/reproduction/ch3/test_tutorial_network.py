@@ -109,7 +109,7 @@ def test_the_page_runs_on_a_named_network_and_publishes_nothing_of_it(own, tmp_p
         str(tmp_path / "out.ipynb"),
         "--no-progress-bar",
     ]
-    for key, value in (("network", "readers_module:make"), ("budget", "kappa(2.0)"), ("m", "25"), ("seeds", "[3]")):
+    for key, value in (("network", "readers_module:make"), ("budget", "L1Ball(2.0)"), ("m", "25"), ("seeds", "[3]")):
         command += ["-p", key, value]
     path = os.pathsep.join([str(own), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(

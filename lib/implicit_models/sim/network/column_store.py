@@ -75,7 +75,7 @@ class ColumnStore:
     Args:
         width: number of columns when all blocks are appended.
         m: samples a column.
-        min_active: as in `sparsify`.
+        min_active: as in `ByPosition`.
         device: torch device that holds the columns.
         keyed: whether a digest of the content is kept, which runs that can be resumed need.
     """

@@ -51,6 +51,10 @@ class PositionProblem:
         """Means of the targets in their units."""
         return self.mean_z / np.where(self.target > 0, self.target, 1.0)
 
+    def parameters(self, found: BlockRows, t: int, A: sp.csr_array, *, refit: bool) -> int:
+        """Weights that are stored: all of A's."""
+        return int(A.nnz)
+
     def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
         """A over channel-major states and rows, and b."""
         values = (found.refit if refit else found.l1)[t]
@@ -89,7 +93,7 @@ def position_problem(
         own: block -> its states, of which the first m samples count.
         z: targets.
         scales: units of the states (see `layer_scales`); None for "std".
-        min_active: as in `sparsify`.
+        min_active: as in `ByPosition`.
         factor: channel-major; t_i is the deviation over it, which divides the row's penalty.
 
     Raises:
@@ -116,8 +120,8 @@ def position_problem(
     if d > LARGEST_GRAM:
         raise ValueError(
             f"block {block} ({b.node}): a position may use {d} columns, above {LARGEST_GRAM}: their Gram matrix would"
-            f" take {8e-9 * d * d:.0f} GB; give support='receptive', a function that narrows it, or kappa(...) or"
-            " lam(...) with support='before'"
+            f" take {8e-9 * d * d:.0f} GB; give support='receptive', a function that narrows it, or rows=WorkingSet()"
+            " with a ball or a penalty"
         )
     mean_x, deviation, live = (found.numpy() for found in centre_(F, min_active))
     Z, mean_z, spread, target = _targets(z[:m], b.channels, b.positions, factor)

@@ -5,16 +5,15 @@ the ball sum_j s_j |a_ij| <= kappa s_i in original weights reads ||a'||_1 <= kap
 / t_i and c_j = s_j / ref.
 Constant columns are zeros here, constant targets are left out: their rows have a bias alone.
 
-A strip is a chunk for `backends.map_chunks`: its solver reads nothing but the arrays, so that any backend gives the
+A strip is a chunk for `parallel.run.map_chunks`: its solver reads nothing but the arrays, so that any backend gives the
 same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,8 +27,9 @@ from implicit_models.sim.network.position_grams import (
 )
 from implicit_models.sim.parallel.chunk_store import content_key
 from implicit_models.sim.parallel.report import RunReport
-from implicit_models.sim.parallel.run import chunks_of, default_workers, map_chunks
-from implicit_models.sim.solvers.budget import REASONS, Budget, explained_by, refit_all, solve_position
+from implicit_models.sim.parallel.run import Parallel, chunks_of, default_workers, map_chunks
+from implicit_models.sim.problem import Budget, Tolerance
+from implicit_models.sim.solvers.budget import REASONS, explained_by, refit_all, solve_position
 from implicit_models.sim.solvers.refit import one_sided
 
 STRIPS_A_WORKER = 2  # strips share the products at their seams: few of them waste little, several balance the work
@@ -42,7 +42,7 @@ class BlockRows:
     For budget t: row (R,), column (nnz,), l1 and refit (nnz,) with pointer (R + 1,). gap, fit, fit_refit (R, K): the
         duality gap over 1/2 ||z||^2,
     R^2 of the l1 and the refitted row; violation (R, K) of the ball over its radius; reason (R, K), codes of
-    `budget_rows.REASONS`; shift (R, K), of the refitted row's bias, where it is not that of least squares.
+    `budget.REASONS`; shift (R, K), of the refitted row's bias, where it is not that of least squares.
     """
 
     pointer: list[Int[np.ndarray, " R_1"]]
@@ -72,16 +72,12 @@ def solve_block(
     cells: Int[np.ndarray, "P k"],
     Z: Float[np.ndarray, "P r m"],
     radius: Float[np.ndarray, "P r"],
-    budget: Budget,
+    budgets: Sequence[Budget],
     *,
     ridge: float,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
     cap: int | None,
-    backend: str,
-    workers: int | None,
-    resume: Any = None,
-    progress: bool | None = None,
+    parallel: Parallel,
     level: Float[np.ndarray, "P r"] | None = None,
 ) -> BlockRows:
     """Rows of a block; `row` is position-major, p r + channel, and `column` a row of F.
@@ -91,30 +87,27 @@ def solve_block(
         cells: what each position reads, -1 behind.
         Z: targets in their units, radius: of the unit ball of every row.
         ridge: of the refit, relative to each column's squared norm.
-        rtol, atol: of the certificate.
+        tolerance: of the certificate.
         cap: largest support of a row, or None.
-        backend, workers, resume, progress: see `backends.map_chunks`.
+        parallel: where the strips run.
         level: of the targets, in their units: then the refit is `one_sided`, for Z + level before ReLU.
     """
     P, r = Z.shape[:2]
-    workers = workers or default_workers()
-    size = max(1, -(-P // (STRIPS_A_WORKER * workers if backend != "serial" else 1)))
+    workers = parallel.workers or default_workers()
+    size = max(1, -(-P // (STRIPS_A_WORKER * workers if parallel.backend != "serial" else 1)))
     arrays = {"F": F, "start": start, "cells": cells, "Z": Z, "radius": radius}
     if level is not None:
         arrays["level"] = level
-    settings = (budget, float(ridge), rtol, atol, cap)
-    key = "" if resume is None else content_key(arrays, (settings, size))
+    settings = (tuple(budgets), float(ridge), tolerance, cap)
+    key = "" if parallel.resume is None else content_key(arrays, (settings, size))
     found, run = map_chunks(
-        partial(solve_strip, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap),
+        partial(solve_strip, budgets=budgets, ridge=ridge, tolerance=tolerance, cap=cap),
         chunks_of(0, P, size),
         arrays=arrays,
-        backend=backend,
-        workers=workers,
-        resume=resume,
+        parallel=parallel,
         key=key,
-        progress=progress,
     )
-    K = len(budget)
+    K = len(budgets)
     counts = [np.concatenate([f[f"count{t}"] for f in found]) for t in range(K)]
     join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]
     whole = {
@@ -129,10 +122,9 @@ def solve_strip(
     arrays: Mapping[str, np.ndarray],
     chunk: tuple[int, int],
     *,
-    budget: Budget,
+    budgets: Sequence[Budget],
     ridge: float,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
     cap: int | None,
 ) -> dict[str, np.ndarray]:
     """The rows of the positions chunk[0] .. chunk[1] - 1."""
@@ -142,7 +134,7 @@ def solve_strip(
     plan = plan_pairs(cells, start)
     products = np.empty(plan.total)
     pair_products(F, start, plan.cell, plan.begin, plan.end, plan.offset, products)
-    r, m, K = Z.shape[1], F.shape[1], len(budget)
+    r, m, K = Z.shape[1], F.shape[1], len(budgets)
     most = max((int((start[c[c >= 0] + 1] - start[c[c >= 0]]).sum()) for c in cells), default=0)
     square = np.empty((most, most))
     per: dict[str, list] = {f"{name}{t}": [] for name in ("count", "column", "l1", "refit") for t in range(K)}
@@ -157,7 +149,7 @@ def solve_strip(
         z = Z[a + w]
         C, zz = np.empty((r, d)), np.einsum("ij,ij->i", z, z)
         window_targets(F, start, cells[w], z, C)
-        A, gap, violation, reason = solve_position(G, C, zz, m, budget, radius[a + w], rtol=rtol, atol=atol, cap=cap)
+        A, gap, violation, reason = solve_position(G, C, zz, m, budgets, radius[a + w], tolerance=tolerance, cap=cap)
         B, seen, seen_refit = np.zeros_like(A), np.empty((r, K)), np.empty((r, K))
         explained_by(G, C, A, seen)
         refit_all(G, C, A, ridge, B, seen_refit)

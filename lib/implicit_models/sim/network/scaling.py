@@ -125,7 +125,7 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
         ||W_l||_inf
                    divided by kappa: what dividing every weight matrix by g does to the states;
         "none"     s = 1;
-        an array   s itself.
+        an array   s itself; and so a `Scale` that was found before.
 
     Args:
         states: of the network.
@@ -142,6 +142,9 @@ def scale_of(states: States, scale: Any, *, kappa: float = 0.99, A: Any = None) 
         SIM paper, Theorem 2.4 and section 3.
     """
     n = states.n_states
+    if isinstance(scale, Scale):
+        scale_of(states, scale.s)  # its units are checked
+        return scale
     if not isinstance(scale, str):
         s = np.array(scale.detach().cpu().numpy() if hasattr(scale, "detach") else scale, dtype=np.float64)
         if s.shape != (n,):

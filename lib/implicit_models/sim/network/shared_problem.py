@@ -1,4 +1,5 @@
-"""The row problem of a block whose positions share their kernels, in units of deviation one, and the way back.
+"""The row problem of a block whose positions share their kernels, in units of deviation one, its rows, and the way
+back.
 
 Tap t of a window is column t of `sources`, the same place relative to the position; outside the image it reads 0, as a
 padded convolution does. Columns x_j and targets z_i are taken at every sample and position, centred, and divided by
@@ -14,7 +15,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,9 @@ from torch import Tensor
 
 from implicit_models.sim.network.layers import NetworkLayers
 from implicit_models.sim.network.position_rows import BlockRows
+from implicit_models.sim.parallel.report import RunReport
+from implicit_models.sim.problem import Budget, Tolerance
+from implicit_models.sim.solvers.budget import explained_by, refit_all, solve_position
 
 BATCH_VALUES = 2**25  # entries of a batch's window matrix
 DEAD = 1e-6  # a deviation below this, relative to the level, is a column that does not vary
@@ -92,6 +96,10 @@ class SharedProblem:
             A[:, own] = kernel[:, self.channel[own], self.tap[own]]
         return A * self.unit / np.where(self.target > 0, self.target, np.inf)[:, None]
 
+    def parameters(self, found: BlockRows, t: int, A: sp.csr_array, *, refit: bool) -> int:
+        """Weights that are stored: those of the kernels."""
+        return int(np.count_nonzero((found.refit if refit else found.l1)[t]))
+
     def matrix(self, found: BlockRows, t: int, *, refit: bool) -> tuple[sp.csr_array, np.ndarray]:
         """A (r P, columns of the sources) over channel-major states, every position with the kernel's taps inside the
         image, and b."""
@@ -145,7 +153,7 @@ def shared_problem(
         sources: block -> (P, taps) positions that each position reads.
         known: block -> (N, *shape), the states that the columns are read from, of which the first m samples count.
         z: targets.
-        min_active: as in `sparsify`.
+        min_active: as in `ByPosition`.
     Sums are in the precision of z over a batch of samples, in double precision over the batches.
     """
     P, r, m = layers.blocks[block].positions, layers.blocks[block].channels, len(z)
@@ -200,4 +208,39 @@ def shared_problem(
         sources,
         layers,
         P,
+    )
+
+
+def solve_shared(
+    problem: SharedProblem, budgets: Sequence[Budget], *, ridge: float, tolerance: Tolerance, cap: int | None
+) -> BlockRows:
+    """Kernels of a block. Args: as `solve_block`."""
+    G, C, zz = problem.G, problem.C, problem.zz
+    r = len(zz)
+    A, gap, violation, reason = solve_position(
+        G, C, zz, problem.count, budgets, np.ones(r), tolerance=tolerance, cap=cap
+    )
+    B, seen, seen_refit = np.zeros_like(A), np.empty(A.shape[:2]), np.empty(A.shape[:2])
+    explained_by(G, C, A, seen)
+    refit_all(G, C, A, ridge, B, seen_refit)
+    safe = np.where(zz > 0, zz, 1.0)[:, None]
+    pointer, column, l1, refit = [], [], [], []
+    for t in range(len(budgets)):
+        i, j = np.nonzero(A[:, t])
+        pointer.append(np.concatenate([[0], np.cumsum(np.bincount(i, minlength=r))]))
+        column.append(j.astype(np.int32))
+        l1.append(A[i, t, j])
+        refit.append(B[i, t, j])
+    share = lambda s: np.where(zz[:, None] > 0, s / safe, 1.0)
+    return BlockRows(
+        pointer,
+        column,
+        l1,
+        refit,
+        gap / (0.5 * safe),
+        share(seen),
+        share(seen_refit),
+        violation,
+        reason,
+        RunReport("serial", 1),
     )

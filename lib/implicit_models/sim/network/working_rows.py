@@ -17,9 +17,9 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -30,18 +30,11 @@ from implicit_models.sim.network.low_precision import Rounded
 from implicit_models.sim.network.position_rows import BlockRows
 from implicit_models.sim.network.working_set import DeviceColumns, HostColumns, Scores
 from implicit_models.sim.parallel.chunk_store import content_key
-from implicit_models.sim.parallel.run import chunks_of, default_workers, map_chunks
-from implicit_models.sim.solvers.budget import (
-    EMPTY,
-    INACCURATE,
-    NOT_FINITE,
-    OPTIMAL,
-    SATURATED,
-    Budget,
-    refit,
-    solve_position,
-)
+from implicit_models.sim.parallel.run import THREADS, Parallel, chunks_of, default_workers, map_chunks
+from implicit_models.sim.problem import Budget, L1Ball, Tolerance
+from implicit_models.sim.solvers.budget import EMPTY, INACCURATE, NOT_FINITE, OPTIMAL, SATURATED, refit, solve_position
 from implicit_models.sim.solvers.cholesky import OPTIONS
+from implicit_models.sim.solvers.duality_gap import gap_from_correlations, is_certified
 from implicit_models.sim.solvers.rows import VIOLATION
 
 FIRST, MORE, MOST = 64, 32, 1024  # columns of a working set at first, added by a round, and at most
@@ -53,45 +46,38 @@ def solve_working(
     columns: Columns,
     Z: Float[np.ndarray, "P r m"],
     radius: Float[np.ndarray, "P r"],
-    budget: Budget,
+    budgets: Sequence[Budget],
     *,
     ridge: float,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
     cap: int | None,
-    backend: str = "threads",
-    workers: int | None = None,
-    resume: Any = None,
-    progress: bool | None = None,
+    parallel: Parallel = THREADS,
 ) -> BlockRows:
     """Rows of a block over all columns; other arguments and result as `position_rows.solve_block`, for one set of
     columns and a radius or a penalty.
 
     Args:
-        columns: where they lie says who compares: in memory, the workers of `backend`; on a graphics card, the card,
+        columns: where they lie says who compares: in memory, the workers of `parallel`; on a graphics card, the card,
             which takes all rows in turn.
     """
-    workers = workers or default_workers()
+    workers = parallel.workers or default_workers()
     R = Z.shape[0] * Z.shape[1]
-    alone = not columns.on_host or backend == "serial"
-    size = R if alone and resume is None else max(1, -(-R // (4 * workers)))
+    alone = not columns.on_host or parallel.backend == "serial"
+    size = R if alone and parallel.resume is None else max(1, -(-R // (4 * workers)))
     arrays = {"Z": Z.reshape(R, -1), "radius": radius.reshape(R)}
-    settings = (budget, float(ridge), rtol, atol, cap)
-    key = "" if resume is None else content_key(arrays, (settings, size, "working", columns.content()))
+    settings = (tuple(budgets), float(ridge), tolerance, cap)
+    key = "" if parallel.resume is None else content_key(arrays, (settings, size, "working", columns.content()))
     device = None if columns.on_host else DeviceColumns(columns)
     if device is None:
         arrays |= {"F": columns.X.numpy(), **Rounded.of(columns.values, columns.lost, columns.norm)._asdict()}
     found, run = map_chunks(
-        partial(solve_part, budget=budget, ridge=ridge, rtol=rtol, atol=atol, cap=cap, device=device),
+        partial(solve_part, budgets=budgets, ridge=ridge, tolerance=tolerance, cap=cap, device=device),
         chunks_of(0, R, size),
         arrays=arrays,
-        backend="serial" if alone else backend,
-        workers=workers,
-        resume=resume,
+        parallel=replace(parallel, backend="serial") if alone else parallel,
         key=key,
-        progress=progress,
     )
-    K = len(budget)
+    K = len(budgets)
     join = lambda name: [np.concatenate([f[f"{name}{t}"] for f in found]) for t in range(K)]
     pointer = [np.concatenate([[0], np.cumsum(c)]) for c in join("count")]
     whole = {name: np.concatenate([f[name] for f in found]) for name in FIELDS}
@@ -102,16 +88,15 @@ def solve_part(
     arrays: Mapping[str, np.ndarray],
     chunk: tuple[int, int],
     *,
-    budget: Budget,
+    budgets: Sequence[Budget],
     ridge: float,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
     cap: int | None,
     device: DeviceColumns | None,
 ) -> dict[str, np.ndarray]:
     """The rows chunk[0] .. chunk[1] - 1, in batches, at every value of the budget; device: the columns, where they are
     not in memory."""
-    Z, radius, K = arrays["Z"], arrays["radius"], len(budget)
+    Z, radius, K = arrays["Z"], arrays["radius"], len(budgets)
     columns = device or HostColumns(arrays["F"], Rounded(*(arrays[name] for name in Rounded._fields)))
     n = chunk[1] - chunk[0]
     whole: dict[str, np.ndarray] = {name: np.zeros((n, K)) for name in FIELDS[:-1]} | {
@@ -124,10 +109,8 @@ def solve_part(
         part = slice(at, min(at + columns.size, n))
         z, scale = Z[chunk[0] :][part], radius[chunk[0] :][part]
         zz = np.einsum("bm,bm->b", z, z)
-        for t, value in enumerate(budget.values):
-            one = _solve_batch(
-                columns, z, zz, scale, Budget(budget.kind, (value,)), len(columns.X), ridge, rtol, atol, cap
-            )
+        for t, budget in enumerate(budgets):
+            one = _solve_batch(columns, z, zz, scale, budget, ridge, tolerance, cap)
             for name in FIELDS:
                 whole[name][part, t] = one[name]
             for name in ("count", "column", "l1", "refit"):
@@ -136,17 +119,17 @@ def solve_part(
 
 
 def _solve_batch(
-    columns, z, zz, scale, budget: Budget, d: int, ridge: float, rtol: float, atol: float, cap: int | None
+    columns, z, zz, scale, budget: Budget, ridge: float, tolerance: Tolerance, cap: int | None
 ) -> dict[str, np.ndarray]:
-    """One value of the budget for rows z (b, m)."""
-    b = len(z)
-    kept = {
+    """One budget for rows z (b, m)."""
+    b, d = len(z), len(columns.X)
+    kept: dict[str, np.ndarray] = {
         "gap": np.zeros(b),
         "fit": np.ones(b),
         "fit_refit": np.ones(b),
         "violation": np.zeros(b),
         "reason": np.full(b, EMPTY, np.int8),
-    }  # type: dict[str, Any]
+    }
     kept["reason"][~np.isfinite(zz)] = NOT_FINITE
     entries: list[tuple[np.ndarray, ...]] = [
         (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
@@ -156,12 +139,12 @@ def _solve_batch(
     W = columns.proposed(z[todo], k) if len(todo) and d else np.zeros((0, 0), np.int64)
     while len(todo) and d:
         a, violation, reason, again, explained = _on_sets(
-            columns, z[todo], zz[todo], W, scale[todo], budget, ridge, rtol, atol, cap
+            columns, z[todo], zz[todo], W, scale[todo], budget, ridge, tolerance, cap
         )
         more = min(d, k + MORE)
         seen = columns.scores(z[todo], W, a, more)
         gap, value = _gap(budget, scale[todo], a, seen, z.shape[1], reason == SATURATED)
-        good = gap <= np.maximum(rtol * value, 0.5 * atol * zz[todo])
+        good = is_certified(gap, value, zz[todo], tolerance)
         last = good | (k >= min(d, MOST))
         row = todo[last]
         kept["reason"][row] = np.where(good, reason, INACCURATE)[last]
@@ -180,7 +163,7 @@ def _solve_batch(
 
 
 def _on_sets(
-    columns, z, zz, W, scale, budget: Budget, ridge: float, rtol: float, atol: float, cap: int | None
+    columns, z, zz, W, scale, budget: Budget, ridge: float, tolerance: Tolerance, cap: int | None
 ) -> tuple[np.ndarray, ...]:
     """Rows on their working sets W (b, k): coefficients, relative violation, reason, and the refit on the support with
     what it explains.
@@ -188,25 +171,28 @@ def _on_sets(
     In slices, so that the Gram matrices (k, k) of a slice's rows take GRAMS values at most. Rows above the cap, and
     those that the path alone does not certify, are solved one by one.
     """
-    ball, m, slack = budget.kind == "kappa", z.shape[1], 0.5 * atol * zz
-    kappas, beta = (budget.values[0] * scale, 0.0) if ball else (np.full(len(z), np.inf), budget.values[0] * m)
+    m, slack = z.shape[1], 0.5 * tolerance.atol * zz
+    if isinstance(budget, L1Ball):
+        kappas, beta = float(budget.radius) * scale, 0.0
+    else:
+        kappas, beta = np.full(len(z), np.inf), budget.lam * m  # type: ignore[union-attr]
     unit = np.where(np.isfinite(kappas), kappas, 1.0)
     parts, size = [], max(1, GRAMS // W.shape[1] ** 2)
     for at in range(0, len(z), size):
         part = slice(at, at + size)
         own = columns.products(z[part], W[part])
         a, gap, value, violation, again, explained = columns.solved(
-            own, zz[part], kappas[part], beta, ridge, rtol, slack[part]
+            own, zz[part], kappas[part], beta, ridge, tolerance.rtol, slack[part]
         )
         violation /= unit[part]
-        fits = ((gap <= rtol * value) | (gap <= slack[part])) & (violation <= VIOLATION)
+        fits = is_certified(gap, value, zz[part], tolerance) & (violation <= VIOLATION)
         if cap is not None:
             fits &= np.count_nonzero(a, axis=1) <= cap
         reason = np.where(fits, OPTIMAL, -1)
         for i in np.flatnonzero(~fits):
             G, c = columns.one(own, i)
             A, _, over, why = solve_position(
-                G, c[None], zz[part][i : i + 1], m, budget, scale[part][i : i + 1], rtol=rtol, atol=atol, cap=cap
+                G, c[None], zz[part][i : i + 1], m, [budget], scale[part][i : i + 1], tolerance=tolerance, cap=cap
             )
             a[i], violation[i], reason[i] = A[0, 0], over[0, 0] / unit[part][i], why[0, 0]
             explained[i] = refit(G, c, a[i], ridge, again[i])
@@ -243,14 +229,11 @@ def _gap(
     The dual is at least 0, whatever the radius: r = 0 is feasible.
     """
     norm = np.abs(a).sum(axis=1)
-    own = np.maximum(norm * seen.lead - seen.inner, 0.0), 0.5 * seen.square
-    if budget.kind == "lam":
-        beta = budget.values[0] * m
-        s = np.minimum(1.0, beta / np.maximum(seen.lead, 1e-300))
-        value = 0.5 * seen.square + beta * norm
-        found = value - np.maximum(s * seen.against - 0.5 * s * s * seen.square, 0.0), value
+    own = gap_from_correlations(norm, seen, kappa=norm)
+    if isinstance(budget, L1Ball):
+        kappa = float(budget.radius) * scale  # without a ball, the least squares solution is in its own
+        found = gap_from_correlations(norm, seen, kappa=np.where(np.isfinite(kappa), kappa, norm))
     else:
-        kappa = budget.values[0] * scale  # without a ball, the least squares solution is in its own
-        found = np.where(np.isfinite(kappa), np.maximum(kappa * seen.lead - seen.inner, 0.0), own[0]), own[1]
+        found = gap_from_correlations(norm, seen, beta=budget.lam * m)  # type: ignore[union-attr]
     value = np.where(saturated, own[1], found[1])
     return np.minimum(np.where(saturated, own[0], found[0]), value), value

@@ -20,8 +20,7 @@ from jaxtyping import Float, Int
 from implicit_models.sim.network.column_store import Columns
 from implicit_models.sim.network.low_precision import CUT, Rounded, correlations, host_bounds, leads
 from implicit_models.sim.solvers.batched_homotopy import batched_gap, batched_path, batched_refit
-from implicit_models.sim.solvers.budget import refit
-from implicit_models.sim.solvers.separate_rows import refit_each, solve_each
+from implicit_models.sim.solvers.budget import refit, refit_each, solve_each
 
 
 class Scores(NamedTuple):

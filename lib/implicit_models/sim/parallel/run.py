@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -68,19 +69,46 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@dataclass(frozen=True)
+class Parallel:
+    """Where chunks run, and what of a run is kept and shown.
+
+    backend: "serial" | "threads" | "processes" | "ray". workers: at a time; all cores if None. resume: folder of
+    finished chunks; those found there are not run again. progress: show finished rows; None: if standard error is a
+    terminal. address: of a Ray cluster; None joins the one of RAY_ADDRESS, or starts Ray on this machine. Ray is left
+    running. start_method: of processes: "fork" (Linux; the default there), "spawn" or "forkserver".
+    """
+
+    backend: str = "serial"
+    workers: int | None = None
+    resume: str | Path | None = None
+    progress: bool | None = None
+    address: str | None = None
+    start_method: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise ValueError(f"unknown backend {self.backend!r}; choose one of {', '.join(BACKENDS)}")
+        workers = self.workers
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+            raise ValueError(f"workers must be a positive int, got {workers!r}")
+
+    def within(self, name: str) -> Parallel:
+        """The same with a folder in that of finished chunks, where there is one."""
+        return self if self.resume is None else replace(self, resume=Path(self.resume) / name)
+
+
+SERIAL, THREADS = Parallel(), Parallel("threads")
+
+
 def map_chunks(
     solver: Solver,
     chunks: Sequence[Chunk],
     *,
     arrays: Mapping[str, np.ndarray],
-    backend: str = "serial",
-    workers: int | None = None,
-    resume: str | Path | None = None,
+    parallel: Parallel = SERIAL,
     key: str = "",
-    address: str | None = None,
-    start_method: str | None = None,
     warm_up: Callable[[], None] | None = None,
-    progress: bool | None = None,
 ) -> tuple[list[Result], RunReport]:
     """solver(arrays, chunk) of every chunk, in the order of the chunks.
 
@@ -88,31 +116,22 @@ def map_chunks(
         solver: picklable; returns arrays by name. It must not write to the arrays it is given.
         chunks: (start, stop), disjoint.
         arrays: what all chunks read.
-        backend: "serial" | "threads" | "processes" | "ray".
-        workers: at a time; all cores if None.
-        resume: folder of finished chunks; those found there are not run again.
+        parallel: where they run.
         key: of the problem, see `content_key`.
-        address: of a Ray cluster; None joins the one of RAY_ADDRESS, or starts Ray on this machine. Ray is left
-            running.
-        start_method: of processes: "fork" (Linux; the default there), "spawn" or "forkserver".
         warm_up: picklable; runs in every worker before the first chunk and counts as start-up (loads compiled kernels).
-        progress: show finished rows; None: if standard error is a terminal.
 
     Returns:
         results, and `RunReport`.
 
     Raises:
-        ValueError: for an unknown backend, or a folder of another problem.
+        ValueError: for a folder of another problem.
         WorkerLost: if workers keep dying; what the solver raises. An interrupt keeps the finished chunks.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"unknown backend {backend!r}; choose one of {', '.join(BACKENDS)}")
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers must be a positive int, got {workers!r}")
+    backend, workers = parallel.backend, parallel.workers
     chunks = [(int(a), int(b)) for a, b in chunks]
     report = RunReport(backend, 1 if backend == "serial" else workers or default_workers(), n_chunks=len(chunks))
-    store = None if resume is None else ChunkStore(resume, key, chunks)
-    show = _Progress(progress, sum(b - a for a, b in chunks))
+    store = None if parallel.resume is None else ChunkStore(parallel.resume, key, chunks)
+    show = _Progress(parallel.progress, sum(b - a for a, b in chunks))
     found: dict[Chunk, Result] = {}
     for chunk in chunks:
         kept = None if store is None else store.load(chunk)
@@ -127,11 +146,11 @@ def map_chunks(
         if backend == "processes":
             from implicit_models.sim.parallel.processes import run_processes
 
-            results = run_processes(solver, todo, arrays, report, start_method, warm_up)
+            results = run_processes(solver, todo, arrays, report, parallel.start_method, warm_up)
         elif backend == "ray":
             from implicit_models.sim.parallel.ray import run_ray
 
-            results = run_ray(solver, todo, arrays, report, workers, address, warm_up)
+            results = run_ray(solver, todo, arrays, report, workers, parallel.address, warm_up)
         else:
             results = run(solver, todo, arrays, report, warm_up)  # type: ignore[misc]
         with closing(results):  # an interrupt here stops the workers before it goes on

@@ -1,4 +1,4 @@
 """Row problems min 1/2 ||M a - z||^2 + lambda ||a||_1 and their kin, on Gram matrices, each with its duality gap.
 
-NumPy and compiled kernels alone: no network, no torch, nothing of `sim.network`.
+NumPy, compiled kernels and `sim.problem` alone: no network, no torch, nothing of `sim.network`.
 """

@@ -26,7 +26,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.sim.problem import Tolerance
 from implicit_models.sim.solvers.coordinate_descent import MAX_EPOCHS, check_row, descend, lambda_max
+from implicit_models.sim.solvers.duality_gap import gap_from_residual, is_certified
 from implicit_models.summaries import summary
 
 METHODS = ("bisection", "illinois", "newton")
@@ -74,17 +76,6 @@ class SearchResult:
 
     def __repr__(self) -> str:
         return summary(self)
-
-
-def ball_gap(c: np.ndarray, zz: float, a: np.ndarray, r: np.ndarray, kappa: float) -> tuple[float, float]:
-    """Objective and duality gap of P(kappa) at a, from r = c - G a - ridge a: the dual value is taken at (rho,
-    sqrt(ridge) a).
-
-    D = z'rho - 1/2 (||rho||^2 + ridge ||a||^2) - kappa ||r||_inf, and ||rho||^2 + ridge ||a||^2 = zz - c'a - a'r.
-    """
-    ca, ar = float(c @ a), float(a @ r)
-    primal = 0.5 * max(zz - ca - ar, 0.0)
-    return primal, kappa * float(np.abs(r).max()) - ar
 
 
 def solve_on_path(
@@ -148,13 +139,14 @@ def solve_on_path(
         raise ValueError(f"start must have shape {c.shape}, got {a.shape}")
 
     low, high, g_low, g_high = 0.0, largest, np.inf, 0.0
-    best, best_gap, best_lam = zero, ball_gap(c, zz, zero, c, kappa)[1], largest
+    best, best_gap, best_lam = zero, gap_from_residual(c, zz, zero, c, kappa)[0], largest
     history: list[SearchStep] = []
     proposal = None
     kept = 0  # how often in a row the same end of the bracket moved, signed
     weight_low = weight_high = 1.0
     inner, inner_atol, tried, opened = 1e-6 * rtol, 1e-6 * atol, False, 0
-    done = best_gap <= max(rtol * 0.5 * zz, atol * 0.5 * zz)
+    tolerance = Tolerance(rtol, atol)
+    done = is_certified(best_gap, 0.5 * zz, zz, tolerance)
     while not done and len(history) < max_solves:
         lam = proposal if proposal is not None and low < proposal < high else 0.5 * (low + high)
         if high - low <= NARROW * high:
@@ -172,11 +164,11 @@ def solve_on_path(
         inside = norm <= kappa
         share = 1.0 if inside else kappa / norm
         candidate, r_candidate = (a, r) if inside else (share * a, c - share * (c - r))
-        primal, gap = ball_gap(c, zz, candidate, r_candidate, kappa)
+        gap, primal = gap_from_residual(c, zz, candidate, r_candidate, kappa)
         if gap < best_gap:
             best, best_gap, best_lam = candidate.copy(), gap, lam
         history.append(SearchStep(lam, norm, gap, int(epochs), int(systems), a.copy() if keep else None))
-        done = gap <= rtol * primal or gap <= atol * 0.5 * zz
+        done = bool(is_certified(gap, primal, zz, tolerance))
         if inside:
             high, g_high, kept = lam, norm, max(kept, 0) + 1
             weight_high, weight_low = 1.0, 0.5 * weight_low if kept > 1 else weight_low
@@ -187,10 +179,10 @@ def solve_on_path(
             tried = True
             flat = _least_squares(G, c, ridge)
             if float(np.abs(flat).sum()) <= kappa:
-                primal, gap = ball_gap(c, zz, flat, c - G @ flat - ridge * flat, kappa)
+                gap, primal = gap_from_residual(c, zz, flat, c - G @ flat - ridge * flat, kappa)
                 if gap < best_gap:
                     best, best_gap, best_lam = flat, gap, 0.0
-                done = gap <= rtol * primal or gap <= atol * 0.5 * zz
+                done = bool(is_certified(gap, primal, zz, tolerance))
         if method == "illinois" and np.isfinite(g_low):
             up, down = weight_low * (g_low - kappa), weight_high * (g_high - kappa)
             proposal = (high * up - low * down) / (up - down) if up > down else None
@@ -199,8 +191,8 @@ def solve_on_path(
 
     best = np.array(best)
     r = c - G @ best - ridge * best
-    primal, gap = ball_gap(c, zz, best, r, kappa)
-    good = gap <= rtol * primal or gap <= atol * 0.5 * zz
+    gap, primal = gap_from_residual(c, zz, best, r, kappa)
+    good = bool(is_certified(gap, primal, zz, tolerance))
     violation = max(0.0, float(np.abs(best).sum()) - kappa)
     return SearchResult(
         best,

@@ -1,9 +1,7 @@
 """Rows of one position under a budget: a radius, a penalty, or a number of coefficients; and their least-squares refit.
 
-    kappa(v, ...)   ||a||_1 <= v, several radii in one pass along the path
-    lam(v, ...)     1/2 ||M a - z||^2 + v m ||a||_1, in units where columns and target have variance 1: v m is the
-    penalty on m samples
-    keep(v, ...)    the l1 path up to a support of ceil(v d) columns
+Several radii, or numbers of coefficients, are met in one pass along the path. In units where columns and target have
+variance 1 a penalty lam is lam m on m samples.
 
 The refit ends the shrinkage: least squares on the support that the l1 solution selects, with a ridge that keeps rarely
 active columns from huge weights. It leaves the ball, which the report says; a strictly triangular model stays
@@ -16,14 +14,15 @@ Source:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from implicit_models.kernels import kernel
+from implicit_models.sim.problem import Budget, Cardinality, L1Ball, Tolerance
 from implicit_models.sim.solvers.cholesky import OPTIONS
+from implicit_models.sim.solvers.duality_gap import is_certified
 from implicit_models.sim.solvers.homotopy import GROW, LARGE, Row, Stop, follow, start, workspace
 from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, recomputed_gap, solve_chunk
 from implicit_models.sim.solvers.rows import VIOLATION, solve_radii
@@ -33,49 +32,6 @@ OPTIMAL, FISTA, INACCURATE, NOT_FINITE, SATURATED, EMPTY = range(len(REASONS))
 END_OF_PATH = 1e-9  # share of the largest correlation at which the path ends
 EPS = float(np.finfo(float).eps)
 PIVOT = 1e-9  # share of its squared norm that a column must keep beside the others to enter the refit
-
-
-@dataclass(frozen=True)
-class Budget:
-    """kind "kappa" | "lam" | "keep", and its values, ascending in the size of the model."""
-
-    kind: str
-    values: tuple[float, ...]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-
-def kappa(*values: float) -> Budget:
-    """Radii of the l1 ball, positive or inf."""
-    return Budget("kappa", tuple(sorted(_checked("kappa", values, math.inf))))
-
-
-def lam(*values: float) -> Budget:
-    """Penalties, non-negative, the largest first."""
-    return Budget("lam", tuple(sorted(_checked("lam", values, 1e300, zero=True), reverse=True)))
-
-
-def keep(*values: float) -> Budget:
-    """Shares of the columns in (0, 1]: v keeps the least number of columns that is at least v of them, up to
-    rounding."""
-    return Budget("keep", tuple(sorted(_checked("keep", values, 1.0))))
-
-
-def _checked(name: str, values: tuple[Any, ...], largest: float, zero: bool = False) -> list[float]:
-    if not values:
-        raise ValueError(f"{name} needs a value")
-    for v in values:
-        if (
-            isinstance(v, bool)
-            or not isinstance(v, (int, float, np.number))
-            or not (0 <= v <= largest)
-            or (v == 0 and not zero)
-        ):
-            raise ValueError(
-                f"{name} must be {'non-negative' if zero else 'positive'} and at most {largest:g}, got {v!r}"
-            )
-    return [float(v) for v in values]
 
 
 @kernel(**OPTIONS)
@@ -202,26 +158,53 @@ def explained_by(G, C, A, explained):
             explained[i, t] = total
 
 
+@kernel(**OPTIONS)
+def solve_each(G, c, zz, kappas, beta, rtol, slack, a, gap, value, violation):
+    """`solve_chunk` of every row, each on a Gram matrix of its own: G (b, k, k), c (b, k), zz, kappas, slack (b,) ->
+    a (b, k), gap, value, violation (b,)."""
+    b, k = c.shape
+    multiplier, pieces, why = np.empty((1, 1)), np.empty((1, 1), np.int64), np.empty((1, 1), np.int64)
+    kappa, penalty = np.empty((1, 1)), np.full(1, beta)
+    A, own_gap, own_value, over = np.empty((1, 1, k)), np.empty((1, 1)), np.empty((1, 1)), np.empty((1, 1))
+    found = Found(A, multiplier, own_gap, own_value, over, pieces, why)
+    for i in range(b):
+        kappa[0, 0] = kappas[i]
+        A[:], own_gap[:], own_value[:], over[:], why[:] = 0.0, np.nan, 0.0, 0.0, -1
+        ball = np.full(k, kappas[i] < np.inf)
+        problem = Problem(G[i], c[i : i + 1], zz[i : i + 1], kappa, penalty, ball, 0.0)
+        solve_chunk(problem, rtol, slack[i : i + 1], FEW, k + 1, 20 * k + 1000, found)
+        gap[i], value[i], violation[i] = own_gap[0, 0], own_value[0, 0], over[0, 0]
+        for j in range(k):
+            a[i, j] = A[0, 0, j]
+
+
+@kernel(**OPTIONS)
+def refit_each(G, c, a, ridge, again, explained):
+    """`refit` of every row, each on a Gram matrix of its own: again (b, k), explained (b,)."""
+    for i in range(len(c)):
+        explained[i] = refit(G[i], c[i], a[i], ridge, again[i])
+
+
 def solve_position(
     G: Float[np.ndarray, "d d"],
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
     m: int,
-    budget: Budget,
+    budgets: Sequence[Budget],
     radius: Float[np.ndarray, " r"],
     *,
-    rtol: float,
-    atol: float,
+    tolerance: Tolerance,
     cap: int | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A (r, K, d), gap, violation (r, K), reason (r, K) of the rows of one position.
 
     Args:
-        radius: the unit of each row's ball, by which the budget's radii are multiplied.
+        budgets: K of one kind, ascending in the size of the model.
+        radius: the unit of each row's ball, by which the budgets' radii are multiplied.
         cap: largest support, beyond which a row's status is "saturated" and it keeps the solution of that size; None
             for no cap.
     """
-    (r, d), K = C.shape, len(budget)
+    (r, d), K = C.shape, len(budgets)
     A, gap, violation = np.zeros((r, K, d)), np.zeros((r, K)), np.zeros((r, K))
     reason = np.full((r, K), EMPTY, np.int8)
     live = (zz > 0) & np.isfinite(zz) & np.isfinite(C).all(axis=1)
@@ -229,24 +212,26 @@ def solve_position(
     if not d or not live.any() or not G.any():
         return A, gap, violation, reason
     C, zz, radius, at = np.ascontiguousarray(C[live]), zz[live], radius[live], np.flatnonzero(live)
-    if budget.kind == "keep":
+    if isinstance(budgets[0], Cardinality):
         wanted = np.array(
-            [min(d, math.ceil(v * d * (1 - 4 * EPS))) for v in budget.values], np.int64
+            [min(d, math.ceil(b.share * d * (1 - 4 * EPS))) for b in budgets],  # type: ignore[union-attr]
+            np.int64,
         )  # .07 of 100 is 7
         sizes = wanted if cap is None else np.minimum(wanted, cap)
         found, value, why = np.zeros((len(C), K, d)), np.zeros((len(C), K)), np.full((len(C), K), -1, np.int64)
         own = np.zeros((len(C), K))
         path_to_sizes(G, C, zz, sizes, found, own, value, why)
-        good = own <= np.maximum(rtol * value, atol * 0.5 * zz[:, None])
+        good = is_certified(own, value, zz[:, None], tolerance)
         over = (wanted > sizes) & (why == LARGE)  # the path would go on
         A[at], gap[at], reason[at] = found, own, np.where(over, SATURATED, np.where(good, OPTIMAL, INACCURATE))
         return A, gap, violation, reason
-    if budget.kind == "kappa":
-        kappas, beta = radius[:, None] * np.array(budget.values), np.zeros(len(C))
-        parts = [_radii(G, C, zz, kappas, beta, rtol, atol)]
+    if isinstance(budgets[0], L1Ball):
+        kappas, beta = radius[:, None] * np.array([float(b.radius) for b in budgets]), np.zeros(len(C))  # type: ignore[union-attr]
+        parts = [_radii(G, C, zz, kappas, beta, tolerance)]
     else:
         parts = [
-            _radii(G, C, zz, np.full((len(C), 1), np.inf), np.full(len(C), v * m), rtol, atol) for v in budget.values
+            _radii(G, C, zz, np.full((len(C), 1), np.inf), np.full(len(C), b.lam * m), tolerance)  # type: ignore[union-attr]
+            for b in budgets
         ]
     A[at], gap[at], violation[at], reason[at] = (np.concatenate([p[i] for p in parts], axis=1) for i in range(4))
     if cap is not None:
@@ -269,10 +254,10 @@ def solve_position(
     return A, gap, violation, reason
 
 
-def _radii(G, C, zz, kappas, beta, rtol, atol):
+def _radii(G, C, zz, kappas, beta, tolerance):
     """Rows at each radius by the compiled path; those that it does not certify by the ladder of `rows`."""
     (r, d), K = C.shape, kappas.shape[1]
-    slack = atol * 0.5 * zz
+    rtol, slack = tolerance.rtol, tolerance.atol * 0.5 * zz
     A, gap, value, violation = np.zeros((r, K, d)), np.full((r, K), np.nan), np.zeros((r, K)), np.zeros((r, K))
     multiplier, pieces, why = np.zeros((r, K)), np.zeros((r, K), np.int64), np.full((r, K), -1, np.int64)
     ball, room = np.ones(d, bool), min(d, 256)
@@ -285,14 +270,14 @@ def _radii(G, C, zz, kappas, beta, rtol, atol):
     while solve_chunk(problem, rtol, slack, FEW, room, 20 * d + 1000, found) < r:
         room = min(d, 2 * room)
     reason = np.full((r, K), OPTIMAL, np.int8)
-    good = ((gap <= rtol * value) | (gap <= slack[:, None])) & (
+    good = is_certified(gap, value, zz[:, None], tolerance) & (
         violation <= VIOLATION * np.where(np.isfinite(kappas), kappas, 1.0)
     )
     bad = np.flatnonzero(~good.all(axis=1))
     if len(bad):
         names = {name: i for i, name in enumerate(REASONS)}
         for t, rows in enumerate(
-            solve_radii(G, np.ascontiguousarray(C[bad]), zz[bad], kappas[bad], ball, beta[bad], 0.0, rtol, slack[bad])
+            solve_radii(G, np.ascontiguousarray(C[bad]), zz[bad], kappas[bad], ball, beta[bad], 0.0, tolerance, zz[bad])
         ):
             A[bad, t], gap[bad, t] = rows.A, rows.gap
             reason[bad, t] = [names[s] for s in rows.status]

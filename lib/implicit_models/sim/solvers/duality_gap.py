@@ -1,4 +1,4 @@
-"""Duality gap of any candidate for the row problems, from the data alone.
+"""Duality gaps of candidates for the row problems, from the data alone, and when a gap certifies a row.
 
 For residual rho = z - M a and correlations r = M'rho - ridge a, the scaled pair (s rho, s a) is dual feasible wherever
 s |r_j| <= beta on the columns outside the ball. With S the ball, its value is
@@ -13,29 +13,18 @@ large kappa.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float
 
+from implicit_models.sim.problem import L1, NoPenalty, Objective, Perspective, Tolerance
 from implicit_models.sim.solvers.unpenalised import FreeBlock, factor
 
 NOTHING = 1e-9  # correlations with unit columns below this share of ||z|| are no reason for a ball to be tight
 
 
-def objective(
-    G: Float[np.ndarray, "d d"],
-    C: Float[np.ndarray, "r d"],
-    zz: Float[np.ndarray, " r"],
-    A: Float[np.ndarray, "r d"],
-    *,
-    beta: float | Float[np.ndarray, " r"] = 0.0,
-    ridge: float = 0.0,
-) -> Float[np.ndarray, " r"]:
-    """1/2||M a - z||^2 + beta||a||_1 + ridge/2 ||a||^2 of each row."""
-    rho = np.maximum(zz - 2.0 * np.einsum("ij,ij->i", A, C) + np.einsum("ij,ij->i", A @ G, A), 0.0)
-    return 0.5 * rho + beta * np.abs(A).sum(axis=1) + 0.5 * ridge * np.einsum("ij,ij->i", A, A)
-
-
-def certify(
+def duality_gap(
     G: Float[np.ndarray, "d d"],
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
@@ -45,8 +34,8 @@ def certify(
     ball_mask: Bool[np.ndarray, " d"] | None = None,
     beta: float | Float[np.ndarray, " r"] = 0.0,
     ridge: float = 0.0,
-) -> Float[np.ndarray, " r"]:
-    """Duality gap of each row of A: an upper bound on its objective's distance from the optimum.
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Duality gap of each row of A, an upper bound on its objective's distance from the optimum, and the objective.
 
     The bound holds for a feasible A; a row whose norm over the ball exceeds kappa by more than a share of 1e-9 has gap
     inf.
@@ -61,6 +50,7 @@ def certify(
 
     Returns:
         gap (r,); rounding may leave it below zero by about 1e-16 ||z||^2. NaN where the row's data or candidate are.
+        objective (r,): 1/2||M a - z||^2 + beta||a||_1 + ridge/2 ||a||^2.
 
     Raises:
         ValueError: kappa, beta or ridge negative or NaN (with its row), a mask that is not d booleans.
@@ -72,13 +62,13 @@ def certify(
     kappa, beta = row_values(kappa, "kappa", len(C), np.inf), row_values(beta, "beta", len(C), np.finfo(float).max)
     if not 0.0 <= float(ridge) < np.inf:
         raise ValueError(f"ridge must be at least 0 and finite; got {ridge}")
-    return gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge)[0]
+    return gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge)
 
 
 def gap_and_objective(
     G, C, zz, A, kappa, ball, beta, ridge, block: FreeBlock | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`certify` on checked arguments, and the objective; block is the factor of the columns outside the ball, if
+    """`duality_gap` on checked arguments; block is the factor of the columns outside the ball, if
     known."""
     d = len(G)
     GA = A @ G
@@ -155,6 +145,130 @@ def _projected(G, r, rho, cross, size, A, zz, kappa, off, ridge, rows, block) ->
     if off.all():
         return value
     return value - kappa[rows] * np.abs(r_new[:, ~off]).max(axis=1, initial=0.0)
+
+
+def perspective_gap(
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    A: Float[np.ndarray, "r d"],
+    penalty: Perspective,
+    *,
+    kappa: float | Float[np.ndarray, " r"],
+    ball_mask: Bool[np.ndarray, " d"] | None = None,
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Duality gap and objective of rows with the perspective penalty.
+
+    Mathematics: P(a) - D(z - M a, mu) with the best mu (see `perspective`),
+        D(rho, mu) = z'rho - 1/2 ||rho||^2 - sum_{not S} phi*(r_j) - sum_S phi*((|r_j| - mu)_+) - kappa mu.
+    The gap bounds P(a) - P* for a feasible a only.
+
+    Args:
+        G, C, zz, A: as in `duality_gap`.
+        kappa, ball_mask: the ball S; inf, or all False, for none.
+
+    Returns:
+        gap (r,), objective (r,).
+    """
+    G, C, A = (np.asarray(v, dtype=np.float64) for v in (G, C, A))
+    zz, kappa = np.asarray(zz, dtype=np.float64), np.broadcast_to(np.asarray(kappa, dtype=np.float64), C.shape[:1])
+    ball = np.ones(C.shape[1], bool) if ball_mask is None else np.asarray(ball_mask, bool)
+    gap, value = np.empty(len(C)), np.empty(len(C))
+    # one by one: a product of many rows rounds differently, and a row must not depend on its batch
+    for i in range(len(C)):
+        Ga = G @ A[i]
+        fit, square, r = C[i] @ A[i], A[i] @ Ga, np.abs(C[i] - Ga)
+        cost = penalty.value(A[i])
+        value[i] = 0.5 * max(zz[i] - 2 * fit + square, 0.0) + cost
+        if not np.all(np.isfinite(r)):
+            gap[i], value[i] = np.nan, np.nan
+            continue
+        mu = _best_mu(r[ball], kappa[i], penalty) if np.isfinite(kappa[i]) and ball.any() else 0.0
+        r[ball] = np.maximum(r[ball] - mu, 0.0)
+        gap[i] = square - fit + cost + penalty.conjugate(r).sum() + (kappa[i] * mu if mu > 0 else 0.0)
+    return gap, value
+
+
+def _best_mu(excess: np.ndarray, kappa: float, penalty: Perspective) -> float:
+    """argmin over mu >= 0 of kappa mu + sum phi*((excess - mu)_+): convex, slope by bisection."""
+    low, high = 0.0, float(excess.max(initial=0.0))
+    threshold = 2 * np.sqrt(penalty.alpha * penalty.eta)
+    for _ in range(100):
+        mu = 0.5 * (low + high)
+        rest = excess - mu
+        if kappa < rest[rest > threshold].sum() / (2 * penalty.alpha):
+            low = mu
+        else:
+            high = mu
+    return high if high > 0.5 * np.finfo(float).tiny else 0.0
+
+
+def exact_dual_value(t, y, mu, V, mask, kappa: float, penalty: Objective) -> float:
+    """Largest dual value of min f(a), V a = t, a in the ball, on the ray through (y, mu) that a conic solver's point,
+    feasible only up to its tolerance, allows:
+
+        d(y, mu) = y't - kappa mu - sum_j f*(max(|g_j| - mu 1_mask, 0)),   g = V'y.
+    """
+    g = np.abs(V.T @ y)
+    mu = max(mu, 0.0) if mask.any() and np.isfinite(kappa) else 0.0
+    if isinstance(penalty, NoPenalty):
+        return 0.0
+    if isinstance(penalty, L1):
+        worst = float(np.max(g / np.where(mask, penalty.beta + mu, penalty.beta), initial=0.0))
+        shrink = 1 / max(worst, 1.0)  # d(y) needs |g| <= beta + mu; shrinking y alone keeps it feasible
+        return shrink * float(y @ t) - (kappa * mu if mu else 0.0)
+    h = np.maximum(g - mu * mask, 0.0)
+    return float(y @ t) - (kappa * mu if mu else 0.0) - float(penalty.conjugate(h).sum())
+
+
+def gap_from_correlations(
+    norm: Float[np.ndarray, " r"], seen: Any, *, kappa: Float[np.ndarray, " r"] | None = None, beta: float = 0.0
+) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
+    """Duality gap and objective of rows whose residual rho was compared with all columns, in the ball of radius kappa
+    or with the penalty beta.
+
+    Args:
+        norm: ||a||_1.
+        seen: lead = max_j |m_j'rho|, inner = a'M'rho, against = z'rho, square = ||rho||^2 of each row.
+    """
+    if kappa is not None:
+        return np.maximum(kappa * seen.lead - seen.inner, 0.0), 0.5 * seen.square
+    s = np.minimum(1.0, beta / np.maximum(seen.lead, 1e-300))
+    value = 0.5 * seen.square + beta * norm
+    return value - np.maximum(s * seen.against - 0.5 * s * s * seen.square, 0.0), value
+
+
+def gap_from_residual(
+    c: Float[np.ndarray, " d"], zz: float, a: Float[np.ndarray, " d"], r: Float[np.ndarray, " d"], kappa: float
+) -> tuple[float, float]:
+    """Duality gap and objective of one row in the ball, from r = c - G a - ridge a: the dual value is taken at (rho,
+    sqrt(ridge) a).
+
+    D = z'rho - 1/2 (||rho||^2 + ridge ||a||^2) - kappa ||r||_inf, and ||rho||^2 + ridge ||a||^2 = zz - c'a - a'r.
+    """
+    ca, ar = float(c @ a), float(a @ r)
+    return kappa * float(np.abs(r).max()) - ar, 0.5 * max(zz - ca - ar, 0.0)
+
+
+def gap_with_rounding(
+    A: Float[np.ndarray, "r d"], r: Float[np.ndarray, "r d"], error: Float[np.ndarray, "r d"], kappa: Any, eps: float
+) -> Float[np.ndarray, " r"]:
+    """Duality gap of rows in the ball, at least 0, from r = C - A G - ridge A, each entry of which is known up to its
+    error: no rounding makes it too small."""
+    size = np.abs(r)
+    gap = (
+        kappa * (size + error).max(1)
+        - np.einsum("ij,ij->i", A, r)
+        + (np.abs(A) * (error + eps * A.shape[1] * size)).sum(1)
+    )
+    return np.maximum(gap, 0.0)
+
+
+def is_certified(gap: Any, objective: Any, zz: Any, tolerance: Tolerance) -> Any:
+    """Whether a gap certifies a row: at most rtol of its objective, or atol of 1/2 ||z||^2 (which alone has a meaning
+    where the optimum is zero). NaN certifies nothing."""
+    with np.errstate(invalid="ignore"):
+        return (gap <= tolerance.rtol * objective) | (gap <= tolerance.atol * 0.5 * zz)
 
 
 def as_mask(ball_mask, d: int) -> np.ndarray:

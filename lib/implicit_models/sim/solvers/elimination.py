@@ -84,7 +84,7 @@ def entry_kappa(
     Returns:
         (d,).
     """
-    from implicit_models.sim.solvers.path import path_rows
+    from implicit_models.sim.solvers.rows import path_rows
 
     kappas = np.asarray(kappas, dtype=np.float64)
     if kappas.ndim != 1 or kappas.size == 0 or np.any(np.diff(kappas) <= 0) or not kappas[0] > 0:

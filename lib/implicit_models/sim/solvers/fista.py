@@ -1,92 +1,145 @@
-"""FISTA with restart on many rows at once: the fallback where the homotopy cannot certify a row.
+"""FISTA with restarts inside an l1 ball, for the perspective penalty and, with its knee far away, the l1 norm: the
+visible fallback where no path certifies a row, compiled.
 
-    y+ = prox(y + (c - G y - ridge y) / L),  L = 1.02 lambda_max(G) + ridge,
-
-where prox is soft-thresholding by beta / L followed by the projection of the ball's columns. Rows stop one by one, at
-their own duality gap.
+The prox of step * phi plus the ball's indicator is prox_phi(soft(v, m)) on the ball, where m >= 0 is the root of a norm
+that does not increase in m.
 
 Source:
-    Beck and Teboulle (2009); O'Donoghue and Candes (2015) for the restart.
+    Beck and Teboulle (2009); O'Donoghue and Candes (2015), gradient restart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Bool, Float
 
-from implicit_models.sim.solvers.duality_gap import certify, objective
+from implicit_models.kernels import kernel
+from implicit_models.sim.solvers.cholesky import OPTIONS
 
-CHECK = 50  # iterations between two looks at the gap
+BATCH, BATCHES = 2000, 20  # iterations between two certificates, and how many times
+NO_KNEE = 1e9  # beyond every coefficient: the perspective penalty is then the l1 norm
 
 
 def fista(
     G: Float[np.ndarray, "d d"],
     C: Float[np.ndarray, "r d"],
-    zz: Float[np.ndarray, " r"],
-    *,
+    alpha: Float[np.ndarray, " r"],
+    knee: float,
     kappa: Float[np.ndarray, " r"],
-    ball_mask: Bool[np.ndarray, " d"],
-    beta: Float[np.ndarray, " r"],
-    ridge: float,
-    rtol: float,
-    slack: Float[np.ndarray, " r"],
-    start: Float[np.ndarray, "r d"],
-    max_iter: int = 20_000,
-) -> tuple[Float[np.ndarray, "r d"], Float[np.ndarray, " r"], np.ndarray]:
-    """The row problems from `start` until the gap is small enough.
+    ball: Bool[np.ndarray, " d"],
+    A: Float[np.ndarray, "r d"],
+    mu: Float[np.ndarray, " r"],
+    judge: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of 1/2 a'G a - c'a + sum phi(a_j) in the ball, from A, each until its gap is small enough.
 
-    Args are those of `solve_rows`, arrays throughout; slack (r,) is the absolute gap that is enough; start (r, d) need
-    not be feasible.
+    Args:
+        alpha: of each row's penalty phi, of weight 2 alpha knee up to the knee.
+        A, mu: (r, d) where to start, and the multipliers; both are updated in place.
+        judge: rows -> their gaps, and whether these certify them.
 
     Returns:
-        A (r, d) feasible, gap (r,), iterations (r,). A row that does not reach its tolerance returns its best iterate.
+        gap (r,), certified (r,), iterations (r,).
     """
-    rows, d = C.shape
-    L = 1.02 * float(np.linalg.eigvalsh(G)[-1]) + ridge
-    if not L > 0.0:
-        L = 1.0
-    best = _prox(start, np.zeros(rows), kappa, ball_mask)
-    gap = certify(G, C, zz, best, kappa=kappa, ball_mask=ball_mask, beta=beta, ridge=ridge)
-    n_iter = np.zeros(rows, np.int64)
-    live = np.flatnonzero(~_enough(G, C, zz, best, gap, beta, ridge, rtol, slack))
-    x, y, t = best[live], best[live], np.ones(len(live))
-    for step in range(1, max_iter + 1):
-        if len(live) == 0:
+    gap, certified, steps = np.full(len(C), np.nan), np.zeros(len(C), bool), np.zeros(len(C), np.int64)
+    todo, largest = np.arange(len(C)), 1.02 * float(np.linalg.eigvalsh(G)[-1])
+    for _ in range(BATCHES):
+        if todo.size == 0:
             break
-        gradient = y @ G + ridge * y - C[live]
-        new = _prox(y - gradient / L, beta[live] / L, kappa[live], ball_mask)
-        move = new - x
-        restart = np.einsum("ij,ij->i", y - new, move) > 0.0
-        t_new = np.where(restart, 1.0, 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t)))
-        y = new + np.where(restart, 0.0, (t - 1.0) / t_new)[:, None] * move
-        x, t = new, t_new
-        if step % CHECK == 0 or step == max_iter:
-            data = (G, C[live], zz[live], x)
-            now = certify(*data, kappa=kappa[live], ball_mask=ball_mask, beta=beta[live], ridge=ridge)
-            better = now < gap[live]
-            best[live[better]], gap[live[better]] = x[better], now[better]
-            n_iter[live] = step
-            keep = ~_enough(*data, now, beta[live], ridge, rtol, slack[live])
-            live, x, y, t = live[keep], x[keep], y[keep], t[keep]
-    return best, gap, n_iter
+        for i in todo:
+            k = slice(i, i + 1)
+            fista_rows(G, C[k], alpha[i], knee, kappa[k], ball, largest if largest > 0 else 1.0, A[k], mu[k], BATCH)
+        a = A[todo]
+        into_ball(a, kappa[todo], ball)
+        A[todo] = a
+        steps[todo] += BATCH
+        gap[todo], certified[todo] = judge(todo)
+        todo = todo[~certified[todo]]
+    return gap, certified, steps
 
 
-def _enough(G, C, zz, A, gap, beta, ridge, rtol, slack) -> np.ndarray:
-    return (gap <= rtol * objective(G, C, zz, A, beta=beta, ridge=ridge)) | (gap <= slack)
+def into_ball(A: np.ndarray, kappa: np.ndarray, ball: np.ndarray) -> None:
+    """Rows whose norm exceeds kappa by rounding are scaled back onto the sphere, in place."""
+    norm = np.abs(A[:, ball]).sum(1)
+    over = norm > kappa
+    share = np.where(over, kappa / np.where(norm > 0, norm, 1.0), 1.0)
+    A[:, ball] *= share[:, None]
 
 
-def _prox(V: np.ndarray, threshold: np.ndarray, kappa: np.ndarray, ball: np.ndarray) -> np.ndarray:
-    """Soft-thresholding, then the exact projection of the ball's columns on the l1 ball (sort and threshold)."""
-    size = np.maximum(np.abs(V) - threshold[:, None], 0.0)
-    if ball.any():
-        part = size[:, ball]
-        outside = part.sum(axis=1) > kappa
-        if outside.any():
-            u = -np.sort(-part[outside], axis=1)
-            excess = np.cumsum(u, axis=1) - kappa[outside, None]
-            count = (u * np.arange(1, u.shape[1] + 1) > excess).sum(axis=1)
-            theta = excess[np.arange(len(u)), np.maximum(count, 1) - 1] / np.maximum(count, 1)
-            part[outside] = np.maximum(part[outside] - np.maximum(theta, 0.0)[:, None], 0.0)
-            part[outside & (kappa == 0.0)] = 0.0
-            size[:, ball] = part
-    return np.copysign(size, V)
+@kernel(**OPTIONS)
+def _prox(size, step, alpha, knee):
+    soft = size - 2.0 * step * alpha * knee
+    if soft <= 0.0:
+        return 0.0
+    return soft if soft <= knee else size / (1.0 + 2.0 * step * alpha)
+
+
+@kernel(**OPTIONS)
+def _norm(v, shift, step, alpha, knee, ball):
+    total = 0.0
+    for j in range(v.size):
+        if ball[j]:
+            total += _prox(abs(v[j]) - shift, step, alpha, knee)
+    return total
+
+
+@kernel(**OPTIONS)
+def prox_in_ball(v, step, alpha, knee, kappa, ball, out):
+    """out = argmin 1/2 ||x - v||^2 + step sum phi(x_j) over the ball; returns the multiplier of the ball / step."""
+    shift = 0.0
+    if _norm(v, 0.0, step, alpha, knee, ball) > kappa:
+        low, high = 0.0, 0.0
+        for j in range(v.size):
+            if ball[j]:
+                high = max(high, abs(v[j]))
+        for _ in range(200):
+            shift = 0.5 * (low + high)
+            if shift == low or shift == high:
+                break
+            if _norm(v, shift, step, alpha, knee, ball) > kappa:
+                low = shift
+            else:
+                high = shift
+        shift = high
+    for j in range(v.size):
+        x = _prox(abs(v[j]) - (shift if ball[j] else 0.0), step, alpha, knee)
+        out[j] = x if v[j] > 0.0 else -x
+    return shift / step
+
+
+@kernel(**OPTIONS)
+def fista_rows(G, C, alpha, knee, kappa, ball, lipschitz, A, mu, iterations):
+    """That many iterations for every row, from A; A and mu are updated in place. lipschitz: above the largest
+    eigenvalue of G."""
+    d = C.shape[1]
+    y, v, new = np.empty(d), np.empty(d), np.empty(d)
+    step = 1.0 / lipschitz
+    for i in range(C.shape[0]):
+        a, c = A[i], C[i]
+        for j in range(d):
+            y[j] = a[j]
+        momentum = 1.0
+        for _ in range(iterations):
+            for j in range(d):
+                v[j] = c[j]
+            for j in range(d):
+                if y[j] != 0.0:
+                    g, x = G[j], y[j]
+                    for q in range(d):
+                        v[q] -= x * g[q]
+            for j in range(d):
+                v[j] = y[j] + step * v[j]
+            mu[i] = prox_in_ball(v, step, alpha, knee, kappa[i], ball, new)
+            uphill = 0.0
+            for j in range(d):
+                uphill += (y[j] - new[j]) * (new[j] - a[j])
+            if uphill > 0.0:
+                momentum = 1.0
+            following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
+            share = (momentum - 1.0) / following
+            for j in range(d):
+                y[j] = new[j] + share * (new[j] - a[j])
+                a[j] = new[j]
+            momentum = following

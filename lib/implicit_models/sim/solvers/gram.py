@@ -1,4 +1,5 @@
-"""The data of all row problems: Gram matrix, correlations and squared norms, accumulated over the samples."""
+"""The data of all row problems: Gram matrix, correlations and squared norms, accumulated over the samples, and what is
+checked of them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.sim.problem import Tolerance
+from implicit_models.sim.solvers.duality_gap import as_mask, row_values
+
 CHUNK_BYTES = 64 * 2**20  # of float64 samples held at a time
+LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
 
 
 def gram(
@@ -85,3 +90,68 @@ def as_matrix(values, name: str) -> np.ndarray:
     if values.ndim != 2:
         raise ValueError(f"{name} must be a matrix; got shape {values.shape}")
     return values
+
+
+def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
+    """Validated float64 arrays (G, C, zz, kappa (r,), ball, beta (r,), ridge, tolerance, whole (r,)) of a set
+    of row problems.
+
+    Raises: as `solve_rows`.
+    """
+    G, C = as_matrix(G, "G"), as_matrix(C, "C")
+    G, C = np.ascontiguousarray(G, np.float64), np.ascontiguousarray(C, np.float64)
+    zz = np.ascontiguousarray(np.asarray(zz), np.float64)
+    d, r = len(G), len(C)
+    if G.shape != (d, d) or C.shape[1] != d or zz.shape != (r,):
+        raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got {G.shape}, {C.shape}, {zz.shape}")
+    if not np.isfinite(G).all():
+        i, j = np.argwhere(~np.isfinite(G))[0]
+        raise ValueError(f"G[{i}, {j}] = {G[i, j]}: the Gram matrix must be finite")
+    diagonal = np.diag(G)
+    if (diagonal < 0.0).any():
+        j = int(np.argmin(diagonal))
+        raise ValueError(f"G[{j}, {j}] = {diagonal[j]:.6g}: a Gram matrix has no negative diagonal")
+    worst = np.abs(G - G.T).max(initial=0.0)
+    if worst > 1e-8 * diagonal.max(initial=0.0):
+        raise ValueError(f"G is not symmetric: |G - G'| reaches {worst:.6g}")
+    _check_products(G, C, zz, diagonal)
+    ball = as_mask(ball_mask, d)
+    kappa, beta = row_values(kappa, "kappa", r, np.inf), row_values(beta, "beta", r, np.finfo(float).max)
+    for name, value in (("ridge", ridge), ("rtol", rtol), ("atol", atol)):
+        if not 0.0 <= float(value) < np.inf:
+            raise ValueError(f"{name} must be at least 0 and finite; got {value}")
+    return (
+        G,
+        C,
+        zz,
+        kappa,
+        ball,
+        beta,
+        float(ridge),
+        Tolerance(float(rtol), float(atol)),
+        np.where(np.isfinite(zz), zz, 0.0),
+    )
+
+
+def _check_products(G, C, zz, diagonal) -> None:
+    """|G_ij|^2 <= G_ii G_jj and c_j^2 <= G_jj z'z, with room for data that were summed in single precision."""
+    if (zz < 0.0).any():
+        i = int(np.flatnonzero(zz < 0.0)[0])
+        raise ValueError(f"zz[{i}] = {zz[i]:.6g}: a squared norm is not negative")
+    norm, target = np.sqrt(diagonal), np.sqrt(zz)
+    room = LENIENT * norm.max(initial=0.0) + TINY
+    bad = np.abs(G) > (1.0 + LENIENT) * norm[:, None] * norm + room * room
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(
+            f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no"
+            " Gram matrix"
+        )
+    # Written so that a NaN in a row's own data passes: that row is reported by its status.
+    bad = np.abs(C) > (1.0 + LENIENT) * target[:, None] * norm + room * (LENIENT * target[:, None] + TINY)
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(
+            f"C[{i}, {j}] = {C[i, j]:.6g} with G[{j}, {j}] = {diagonal[j]:.6g}, zz[{i}] = {zz[i]:.6g} (row {i}): no"
+            " products of such columns"
+        )

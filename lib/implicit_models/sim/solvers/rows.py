@@ -3,22 +3,25 @@
     min_a  1/2 ||M a - z||^2 + beta ||a||_1 + ridge/2 ||a||^2     s.t.  sum_{j in ball} |a_j| <= kappa
 
 for every column z of Z, from G = M'M, c = M'z and z'z alone. The l1 norm of the whole penalised row is followed by
-homotopy (`homotopy`, `long_step`); unpenalised columns outside the ball are first eliminated exactly (`free_columns`);
-a row that ends without a certificate is followed again by the parametric active set of `perspective_path`, and if need
-be goes to `fista`, which its status says.
+homotopy (`homotopy`, `active_set`); unpenalised columns outside the ball are first eliminated exactly (`unpenalised`);
+a row that ends without a certificate is followed again by the parametric active set of `perspective_homotopy`, and if
+need be goes to `fista`, which its status says. The l1 norm of a row grows along its path: the one to the largest radius
+passes every smaller one, and a sweep over radii is one pass (`path_rows`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVarTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from implicit_models.sim.solvers.duality_gap import as_mask, certify, gap_and_objective, objective, row_values
-from implicit_models.sim.solvers.fista import fista
-from implicit_models.sim.solvers.gram import as_matrix
+from implicit_models.sim.problem import Tolerance
+from implicit_models.sim.solvers.duality_gap import duality_gap, gap_and_objective, is_certified
+from implicit_models.sim.solvers.fista import NO_KNEE, fista, into_ball
+from implicit_models.sim.solvers.gram import check_problem
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
 from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, solve_chunk
 from implicit_models.sim.solvers.unpenalised import eliminate
@@ -26,8 +29,6 @@ from implicit_models.summaries import summary
 
 Arrays = TypeVarTuple("Arrays")
 ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
-LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
-NO_KNEE = 1e9  # beyond every coefficient: the perspective penalty is then the l1 norm
 ROUNDOFF = 1e-14  # of ||z||^2, in a gap that is recomputed after elimination
 VIOLATION = 1e-9  # of the ball, relative to kappa, that a certified row may have
 
@@ -61,6 +62,33 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.A)
+
+
+@dataclass(frozen=True)
+class Path:
+    """Row problems solved at K radii.
+
+    Attributes:
+        kappas: (K,) ascending.
+        rows: K `Rows`, one a radius.
+    """
+
+    kappas: Float[np.ndarray, " K"]
+    rows: tuple[Rows, ...]
+
+    def __repr__(self) -> str:
+        return summary(self, "kappas", "rows", status=np.concatenate([rows.status for rows in self.rows]))
+
+    def at(self, kappa: float) -> Rows:
+        """The rows at one of the radii of the sweep.
+
+        Raises:
+            KeyError: naming the radii there are.
+        """
+        found = np.flatnonzero(self.kappas == kappa)
+        if len(found) == 0:
+            raise KeyError(f"no solution at kappa = {kappa}; the sweep has {self.kappas.tolist()}")
+        return self.rows[found[0]]
 
 
 def solve_rows(
@@ -105,16 +133,52 @@ def solve_rows(
     return solve_radii(G, C, zz, kappa[:, None], *rest)[0]  # type: ignore[index]
 
 
-def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
+def path_rows(
+    G: Float[np.ndarray, "d d"],
+    C: Float[np.ndarray, "r d"],
+    zz: Float[np.ndarray, " r"],
+    *,
+    kappas: Float[np.ndarray, " K"] | Sequence[float],
+    ball_mask: Bool[np.ndarray, " d"] | None = None,
+    beta: float | Float[np.ndarray, " r"] = 0.0,
+    ridge: float = 0.0,
+    rtol: float = 1e-6,
+    atol: float = 1e-9,
+) -> Path:
+    """`solve_rows` at every radius, for little more than the time of the largest.
+
+    Args:
+        kappas: (K,) radii, any order, no two equal.
+        Others as in `solve_rows`.
+
+    Returns:
+        Path, its radii ascending; each solution carries its own certificate.
+
+    Raises:
+        ValueError: as `solve_rows`, and for radii that are empty, negative, NaN or repeated.
+
+    Source:
+        Tsai thesis (2024), Lemma 1 of section 3.3 (g is monotone and piecewise linear).
+    """
+    radii = np.sort(np.asarray(kappas, dtype=np.float64).ravel())
+    if len(radii) == 0 or not (radii >= 0.0).all() or (np.diff(radii) == 0.0).any():
+        raise ValueError(f"kappas must be distinct and at least 0; got {np.asarray(kappas).tolist()}")
+    G, C, zz, _, *rest = check_problem(G, C, zz, 0.0, ball_mask, beta, ridge, rtol, atol)
+    return Path(radii, tuple(solve_radii(G, C, zz, np.tile(radii, (len(C), 1)), *rest)))
+
+
+def solve_radii(G, C, zz, kappas, ball, beta, ridge, tolerance: Tolerance, whole) -> list[Rows]:
     """Checked problems at each radius kappas (r, K), ascending along K: one `Rows` a radius.
 
-    slack (r,) is the absolute gap that is enough.
+    whole (r,): the squared norms that the tolerance refers to, those before columns were eliminated.
     """
     boundless = np.isinf(kappas[:, -1])
     if ball.any() and boundless.any():
-        rest = solve_radii(G, *_pick(~boundless, C, zz, kappas), ball, beta[~boundless], ridge, rtol, slack[~boundless])
+        rest = solve_radii(
+            G, *_pick(~boundless, C, zz, kappas), ball, beta[~boundless], ridge, tolerance, whole[~boundless]
+        )
         own = G, *_pick(boundless, C, zz)
-        tail = beta[boundless], ridge, rtol, slack[boundless]
+        tail = beta[boundless], ridge, tolerance, whole[boundless]
         last = solve_radii(*own, kappas[boundless, -1:], np.zeros_like(ball), *tail)
         lower = solve_radii(*own, kappas[boundless, :-1], ball, *tail) if kappas.shape[1] > 1 else []
         return _merge(boundless, lower + last, rest)
@@ -127,8 +191,10 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
             if special.any():
                 return _merge(
                     special,
-                    solve(G, *_pick(special, C, zz, kappas), ball, beta[special], ridge, rtol, slack[special]),
-                    solve_radii(G, *_pick(~special, C, zz, kappas), ball, beta[~special], ridge, rtol, slack[~special]),
+                    solve(G, *_pick(special, C, zz, kappas), ball, beta[special], ridge, tolerance, whole[special]),
+                    solve_radii(
+                        G, *_pick(~special, C, zz, kappas), ball, beta[~special], ridge, tolerance, whole[~special]
+                    ),
                 )
     r, d, K = len(C), len(G), kappas.shape[1]
     finite = np.isfinite(C).all(axis=1) & np.isfinite(zz)
@@ -136,15 +202,15 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
     multiplier, pieces = np.zeros((r, K)), np.zeros((r, K), np.int64)
     reason = np.where(finite[:, None], -1, 9) * np.ones((1, K), np.int64)
     radii = kappas if ball.any() else np.full_like(kappas, np.inf)
-    room, cap = min(d, 256), 20 * d + 1000
+    room, cap, slack = min(d, 256), 20 * d + 1000, tolerance.atol * 0.5 * whole
     problem = Problem(G, C, zz, radii, beta, ball, ridge)
     found = Found(A, multiplier, gap, value, violation, pieces, reason)
     while r:
-        stop = solve_chunk(problem, rtol, slack, FEW, room, cap, found)
+        stop = solve_chunk(problem, tolerance.rtol, slack, FEW, room, cap, found)
         if stop == r:
             break
         room = min(d, 2 * room)
-    settings = {"ball_mask": ball, "beta": beta, "ridge": ridge, "rtol": rtol, "slack": slack}
+    settings = {"ball_mask": ball, "beta": beta, "ridge": ridge, "tolerance": tolerance, "whole": whole}
     return [
         _finished(
             G,
@@ -169,10 +235,10 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
         x[~finite] = np.nan
     status[~finite] = "not_finite"
 
-    good = _enough(gap, value, settings["rtol"], settings["slack"]) & (violation <= VIOLATION * kappa)
+    good = is_certified(gap, value, settings["whole"], settings["tolerance"]) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
     if len(todo):  # a slack ball of large radius has a better bound
-        own = C[todo], zz[todo], A[todo], kappa[todo]  # type: Any
+        own: Any = C[todo], zz[todo], A[todo], kappa[todo]
         bound, found = gap_and_objective(  # type: ignore[call-arg]
             G, *own, settings["ball_mask"], settings["beta"][todo], settings["ridge"]
         )
@@ -180,13 +246,13 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
         gap[todo[better]] = bound[better]
         todo = todo[
             ~(
-                _enough(bound, found, settings["rtol"], settings["slack"][todo])
+                is_certified(bound, found, settings["whole"][todo], settings["tolerance"])
                 & (violation[todo] <= VIOLATION * kappa[todo])
             )
         ]
     for attempt in (_followed, _iterated):
         if len(todo):
-            own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
+            own = {**settings, "beta": settings["beta"][todo], "whole": settings["whole"][todo]}
             start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
             enough = attempt(G, C[todo], zz[todo], kappa[todo], start, rows, todo, status, **own)
             todo = todo[~enough]
@@ -194,7 +260,9 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
     return Rows(A, multiplier, gap, steps, status)
 
 
-def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
+def _followed(
+    G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, tolerance, whole
+) -> np.ndarray:
     """Rows with a penalty again, by the parametric active set; returns which are certified now.
 
     Where columns depend on each other, exchanges may go in circles however short the step is; the proximal term of that
@@ -222,10 +290,9 @@ def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
             norm = np.abs(a[0, ball_mask]).sum()
             if norm > kappa[i]:  # by rounding
                 a[:, ball_mask] *= kappa[i] / norm
-            gap = certify(G, C[k], zz[k], a, kappa=kappa[i], ball_mask=ball_mask, beta=beta[i])[0]
+            (gap,), (value,) = duality_gap(G, C[k], zz[k], a, kappa=kappa[i], ball_mask=ball_mask, beta=beta[i])
             rows.n_steps[todo[i]] += pieces[0]
-            value = objective(G, C[k], zz[k], a, beta=beta[k], ridge=0.0)[0]
-            enough[i] = _enough(gap, value, rtol, slack[i])
+            enough[i] = is_certified(gap, value, whole[i], tolerance)
             if enough[i] or not reached[0]:
                 break
         if enough[i] or gap < rows.gap[todo[i]] or not rows.gap[todo[i]] >= 0.0:
@@ -233,13 +300,23 @@ def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
     return enough
 
 
-def _iterated(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
+def _iterated(
+    G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, tolerance, whole
+) -> np.ndarray:
     """Rows by FISTA, the visible fallback; returns which are certified now."""
-    settings = {"ball_mask": ball_mask, "beta": beta, "ridge": ridge, "rtol": rtol, "slack": slack}
-    A, rows.gap[todo], rows.n_steps[todo] = fista(G, C, zz, kappa=kappa, start=start, **settings)
-    rows.A[todo] = A
-    value = objective(G, C, zz, A, beta=beta, ridge=ridge)
-    enough = _enough(rows.gap[todo], value, rtol, slack)
+    A, mu = start.copy(), np.zeros(len(todo))
+    into_ball(A, kappa, ball_mask)
+
+    def judge(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        gap, value = gap_and_objective(G, C[at], zz[at], A[at], kappa[at], ball_mask, beta[at], ridge)
+        return gap, is_certified(gap, value, whole[at], tolerance)
+
+    first, before = A.copy(), judge(np.arange(len(todo)))[0]
+    smooth = G + ridge * np.eye(len(G))
+    gap, enough, steps = fista(smooth, C, beta / (2 * NO_KNEE), NO_KNEE, kappa, ball_mask, A, mu, judge)
+    worse = ~enough & (before <= gap)
+    A[worse], gap[worse] = first[worse], before[worse]
+    rows.A[todo], rows.gap[todo], rows.n_steps[todo] = A, gap, steps
     status[todo[enough]] = "fista"
     r = C - A @ G - ridge * A
     inside = np.abs(r[:, ball_mask]).max(axis=1, initial=0.0)
@@ -247,24 +324,23 @@ def _iterated(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
     return enough
 
 
-def _free(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
+def _free(G, C, zz, kappas, ball, beta, ridge, tolerance, whole) -> list[Rows]:
     """No penalty: the columns outside the ball are eliminated, and what is left has its whole vector in the ball."""
     reduced = eliminate(G, C, zz, ~ball, ridge)
-    inner = solve_radii(*reduced.problem, kappas, np.ones(ball.sum(), bool), beta, ridge, rtol, slack)
+    inner = solve_radii(*reduced.problem, kappas, np.ones(ball.sum(), bool), beta, ridge, tolerance, whole)
     result = []
-    enough = np.maximum(slack, ROUNDOFF * zz)
+    lenient = Tolerance(tolerance.rtol, max(tolerance.atol, 2 * ROUNDOFF))
     for kappa, rows in zip(kappas.T, inner, strict=True):
         # What the elimination dropped or blurred shows in the problem itself alone.
         A, status = reduced.recover(rows.A), rows.status.copy()
         radius = kappa if ball.any() else np.full(len(C), np.inf)
         gap, value = gap_and_objective(G, C, zz, A, radius, ball, beta, ridge, reduced.block)
-        with np.errstate(invalid="ignore"):
-            status[(status != "not_finite") & ~((gap <= rtol * value) | (gap <= enough))] = "inaccurate"
+        status[(status != "not_finite") & ~is_certified(gap, value, whole, lenient)] = "inaccurate"
         result.append(Rows(A, rows.multiplier, gap, rows.n_steps, status))
     return result
 
 
-def _pinned(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
+def _pinned(G, C, zz, kappas, ball, beta, ridge, tolerance, whole) -> list[Rows]:
     """Rows with radius 0 among theirs: there the ball's columns are zero and drop out; other radii as usual."""
     result = []
     off = np.flatnonzero(~ball)
@@ -279,23 +355,18 @@ def _pinned(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
             np.zeros(len(off), bool),
             beta[zero],
             ridge,
-            rtol,
-            slack[zero],
+            tolerance,
+            whole[zero],
         )[0]
         A = np.zeros((zero.sum(), len(G)))
         A[:, off] = part.A
         multiplier = np.maximum(np.abs((C[zero] - A @ G)[:, ball]).max(axis=1, initial=0.0) - beta[zero], 0.0)
         part = Rows(A, multiplier, part.gap, part.n_steps, part.status)
         rest = solve_radii(
-            G, *_pick(~zero, C, zz), kappas[~zero, t : t + 1], ball, beta[~zero], ridge, rtol, slack[~zero]
+            G, *_pick(~zero, C, zz), kappas[~zero, t : t + 1], ball, beta[~zero], ridge, tolerance, whole[~zero]
         )[0]
         result += _merge(zero, [part], [rest])
     return result
-
-
-def _enough(gap, value, rtol, slack):
-    """Whether a gap certifies an objective `value`: relative to it, or below the absolute slack."""
-    return (gap <= rtol * value) | (gap <= slack)
 
 
 def _pick(rows: np.ndarray, *arrays: *Arrays) -> tuple[*Arrays]:
@@ -310,58 +381,3 @@ def _merge(first: np.ndarray, one: list[Rows], other: list[Rows]) -> list[Rows]:
         Rows(*(np.concatenate([getattr(a, n), getattr(b, n)])[order] for n in names))
         for a, b in zip(one, other, strict=True)
     ]
-
-
-def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
-    """Validated float64 arrays (G, C, zz, kappa (r,), ball, beta (r,), ridge, rtol, slack (r,)) of a set of row
-    problems.
-
-    Raises: as `solve_rows`.
-    """
-    G, C = as_matrix(G, "G"), as_matrix(C, "C")
-    G, C = np.ascontiguousarray(G, np.float64), np.ascontiguousarray(C, np.float64)
-    zz = np.ascontiguousarray(np.asarray(zz), np.float64)
-    d, r = len(G), len(C)
-    if G.shape != (d, d) or C.shape[1] != d or zz.shape != (r,):
-        raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got {G.shape}, {C.shape}, {zz.shape}")
-    if not np.isfinite(G).all():
-        i, j = np.argwhere(~np.isfinite(G))[0]
-        raise ValueError(f"G[{i}, {j}] = {G[i, j]}: the Gram matrix must be finite")
-    diagonal = np.diag(G)
-    if (diagonal < 0.0).any():
-        j = int(np.argmin(diagonal))
-        raise ValueError(f"G[{j}, {j}] = {diagonal[j]:.6g}: a Gram matrix has no negative diagonal")
-    worst = np.abs(G - G.T).max(initial=0.0)
-    if worst > 1e-8 * diagonal.max(initial=0.0):
-        raise ValueError(f"G is not symmetric: |G - G'| reaches {worst:.6g}")
-    _check_products(G, C, zz, diagonal)
-    ball = as_mask(ball_mask, d)
-    kappa, beta = row_values(kappa, "kappa", r, np.inf), row_values(beta, "beta", r, np.finfo(float).max)
-    for name, value in (("ridge", ridge), ("rtol", rtol), ("atol", atol)):
-        if not 0.0 <= float(value) < np.inf:
-            raise ValueError(f"{name} must be at least 0 and finite; got {value}")
-    return G, C, zz, kappa, ball, beta, float(ridge), float(rtol), atol * 0.5 * np.where(np.isfinite(zz), zz, 0.0)
-
-
-def _check_products(G, C, zz, diagonal) -> None:
-    """|G_ij|^2 <= G_ii G_jj and c_j^2 <= G_jj z'z, with room for data that were summed in single precision."""
-    if (zz < 0.0).any():
-        i = int(np.flatnonzero(zz < 0.0)[0])
-        raise ValueError(f"zz[{i}] = {zz[i]:.6g}: a squared norm is not negative")
-    norm, target = np.sqrt(diagonal), np.sqrt(zz)
-    room = LENIENT * norm.max(initial=0.0) + TINY
-    bad = np.abs(G) > (1.0 + LENIENT) * norm[:, None] * norm + room * room
-    if bad.any():
-        i, j = np.argwhere(bad)[0]
-        raise ValueError(
-            f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no"
-            " Gram matrix"
-        )
-    # Written so that a NaN in a row's own data passes: that row is reported by its status.
-    bad = np.abs(C) > (1.0 + LENIENT) * target[:, None] * norm + room * (LENIENT * target[:, None] + TINY)
-    if bad.any():
-        i, j = np.argwhere(bad)[0]
-        raise ValueError(
-            f"C[{i}, {j}] = {C[i, j]:.6g} with G[{j}, {j}] = {diagonal[j]:.6g}, zz[{i}] = {zz[i]:.6g} (row {i}): no"
-            " products of such columns"
-        )

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from implicit_models.sim.solvers.duality_gap import gap_with_rounding
 from implicit_models.sim.solvers.unpenalised import EPS, ROUNDING, eliminate
 from implicit_models.summaries import summary
 
@@ -105,9 +106,11 @@ def screen(
     Source:
         Ganesh MS report (2023), section 5.1.
     """
-    from implicit_models.sim.solvers.rows import check_problem, solve_radii
+    from implicit_models.sim.solvers.gram import check_problem
+    from implicit_models.sim.solvers.rows import solve_radii
 
-    G, C, zz, kappas, ball, beta, ridge, rtol, slack = check_problem(G, C, zz, kappa, ball_mask, 0.0, ridge, **TIGHT)
+    G, C, zz, kappas, ball, *rest = check_problem(G, C, zz, kappa, ball_mask, 0.0, ridge, **TIGHT)
+    beta, ridge, tolerance, whole = rest
     if not np.all(np.isfinite(kappas) & (kappas > 0)):
         row = int(np.argmin(np.isfinite(kappas) & (kappas > 0)))
         raise ValueError(f"kappa must be positive and finite, got {kappas[row]} in row {row}")
@@ -117,8 +120,9 @@ def screen(
     inner = (G, C, zz) if part is None else part.problem
     if A is None:
         if part is not None:
-            slack = TIGHT["atol"] * 0.5 * np.where(np.isfinite(zz), inner[2], 0.0)
-        inside = solve_radii(*inner, kappas[:, None], np.ones(int(ball.sum()), bool), beta, ridge, rtol, slack)[0].A
+            whole = np.where(np.isfinite(zz), inner[2], 0.0)
+        all_in = np.ones(int(ball.sum()), bool)
+        inside = solve_radii(*inner, kappas[:, None], all_in, beta, ridge, tolerance, whole)[0].A
     else:
         A = np.asarray(A, dtype=np.float64)
         if A.shape != C.shape:
@@ -172,12 +176,7 @@ def _sphere_test(
     # |G_ij| <= sqrt(G_ii G_jj): a bound of |G||a| without the product
     reach = (np.abs(A) @ length)[:, None] * length + np.abs(C) + ridge * np.abs(A)
     error = ((A != 0).sum(1) + 4)[:, None] * EPS * reach + blur
-    gap = (
-        kappa * (size + error).max(1)
-        - np.einsum("ij,ij->i", A, r)
-        + (np.abs(A) * (error + EPS * A.shape[1] * size)).sum(1)
-    )
-    gap = np.maximum(gap, 0.0)
+    gap = gap_with_rounding(A, r, error, kappa, EPS)
     radius = np.sqrt(2 * gap)
     spread = radius[:, None] * length + error
     lower = np.where(finite, (size - spread).max(1), 0.0)

@@ -8,13 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.layerwise import sparsify, sparsify_path
 from implicit_models.sim.network import columns as state_columns
 from implicit_models.sim.network.column_store import Columns, ColumnStore
 from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT, read_layers
 from implicit_models.sim.network.position_problem import position_problem, working_problem
-from implicit_models.sim.solvers.budget import kappa, lam
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import L1Ball, L1Penalty
+from implicit_models.sim.row_models import ByPosition, WorkingSet
 
 M = 50
 
@@ -112,12 +114,11 @@ def test_the_key_is_that_of_the_content():
 def test_a_run_goes_on_with_its_columns_and_not_with_others(tmp_path):
     u = torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1))
     options = {
-        "budget": kappa(0.5),
-        "support": "before",
+        "budget": L1Ball(0.5),
+        "rows": WorkingSet(),
         "states": "teacher",
         "head": False,
-        "progress": False,
-        "resume": tmp_path,
+        "parallel": Parallel("threads", resume=tmp_path),
     }
     first, again = (sparsify(network(), u, **options) for _ in range(2))
     torch.testing.assert_close(first(u), again(u), rtol=0, atol=0)
@@ -126,9 +127,9 @@ def test_a_run_goes_on_with_its_columns_and_not_with_others(tmp_path):
 
 
 @pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
-@pytest.mark.parametrize("budget", [kappa(0.5), lam(0.05), lam(0.2, 0.02)], ids=str)
+@pytest.mark.parametrize("budgets", [[L1Ball(0.5)], [L1Penalty(0.05)], [L1Penalty(0.2), L1Penalty(0.02)]], ids=str)
 @pytest.mark.parametrize("factor", [1.0, 0.37967530803130356, 0.3796753080313036])
-def test_a_budget_means_what_it_means_for_a_function_of_the_same_columns(scale, budget, factor):
+def test_a_budget_means_what_it_means_for_a_function_of_the_same_columns(scale, budgets, factor):
     """Whatever power of two the columns are kept in."""
     u = factor * torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
@@ -141,23 +142,25 @@ def test_a_budget_means_what_it_means_for_a_function_of_the_same_columns(scale, 
             else {k: np.tile(np.arange(p), (layers.blocks[block].positions, 1)) for k, p in width.items()}
         )
 
-    options = {"budget": budget, "scale": scale, "states": "teacher", "refit": False, "head": False, "progress": False}
-    models = [sparsify(network().double(), u, support=support, **options) for support in ("before", before)]
-    for mine, theirs in zip(*(each if isinstance(each, list) else [each] for each in models), strict=True):
+    models = [
+        sparsify_path(network().double(), u, budgets, rows, states="teacher", head=False)
+        for rows in (WorkingSet(scale=scale, refit=None), ByPosition(support=before, scale=scale, refit=None))
+    ]
+    for mine, theirs in zip(*models, strict=True):
         for a, b in zip(mine.report.layers, theirs.report.layers, strict=True):
-            assert a.fit == pytest.approx(b.fit, abs=1e-7) and abs(a.nnz - b.nnz) <= 0.005 * b.nnz + 1
+            assert a.fit == pytest.approx(b.fit, abs=1e-7) and abs(a.entries - b.entries) <= 0.005 * b.entries + 1
 
 
 def test_a_network_of_one_block_keeps_no_columns(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("implicit_models.sim.layerwise"), "ColumnStore", None)
+    monkeypatch.setattr(importlib.import_module("implicit_models.sim.row_models"), "ColumnStore", None)
     net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
-    model = sparsify(net, torch.randn(20, 4), budget=kappa(1.0), support="before", head=False)
+    model = sparsify(net, torch.randn(20, 4), L1Ball(1.0), WorkingSet(), head=False)
     assert not model.fitted
 
 
 @pytest.mark.parametrize("states", ["teacher", "student"])
 def test_samples_that_are_held_out_change_nothing(states):
     u = torch.randn(80, 2, 6, 6, generator=torch.Generator().manual_seed(1))
-    options = {"budget": kappa(0.5), "support": "before", "states": states, "head": False, "progress": False}
+    options = {"budget": L1Ball(0.5), "rows": WorkingSet(), "states": states, "head": False}
     with_others, alone = sparsify(network(), u[:60], held_out=u[60:], **options), sparsify(network(), u[:60], **options)
     torch.testing.assert_close(with_others(u), alone(u), rtol=0, atol=0)

@@ -9,7 +9,8 @@ from torch import nn
 from implicit_models.sim.layerwise import sparsify
 from implicit_models.sim.network.layers import INPUT, read_layers
 from implicit_models.sim.network.shared_problem import shared_problem
-from implicit_models.sim.solvers.budget import keep
+from implicit_models.sim.problem import Cardinality
+from implicit_models.sim.row_models import SharedKernels
 from reproduction.ch3_resnet20_cifar import kernel_rows as k
 from reproduction.models.resnet20 import Block
 
@@ -168,17 +169,8 @@ def test_student_reads_its_own_states(network, layers, images):
 
 
 def test_refit_of_the_library_s_support_is_the_library_s_model(network, layers, images):
-    """The same kernels from `sparsify` with share_conv: supports, weights and outputs."""
-    theirs = sparsify(
-        network,
-        images,
-        budget=keep(0.25),
-        share_conv=True,
-        head=False,
-        progress=False,
-        backend="serial",
-        min_active=0.0,
-    )
+    """The same kernels from `sparsify` with shared kernels: supports, weights and outputs."""
+    theirs = sparsify(network, images, Cardinality(0.25), SharedKernels(min_active=0.0), head=False)
     supports = {}
     for block in theirs.fitted:
         A = getattr(theirs, f"A{block}").to_dense().numpy()
@@ -214,8 +206,8 @@ def test_refit_of_the_library_s_support_is_the_library_s_model(network, layers, 
         lambda block, p: k.restricted(p, p.rows({s: v.astype(float) for s, v in supports[block].items()}) != 0),
     )
     assert (model(images) - theirs(images)).abs().max() < 1e-6 * theirs(images).abs().max()
-    assert model.counts()["entries"] == theirs.report.row_entries
-    assert model.counts()["numbers"] == theirs.report.numbers
+    assert model.counts()["entries"] == theirs.report.entries
+    assert model.counts()["numbers"] == theirs.report.parameters
 
 
 def test_largest_keeps_the_first_of_equals():

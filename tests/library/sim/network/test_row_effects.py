@@ -9,11 +9,13 @@ import torch
 from sklearn.linear_model import Lasso
 from torch import nn
 
-from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.layerwise import sparsify, sparsify_path
 from implicit_models.sim.network import row_weights as module
 from implicit_models.sim.network.layers import INPUT, read_layers
 from implicit_models.sim.network.row_weights import effect_factors, row_effects
-from implicit_models.sim.solvers.budget import kappa, keep, lam
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty
+from implicit_models.sim.row_models import ByPosition, Refit, SharedKernels, WorkingSet
 
 
 def network(outputs=1, seed=0):
@@ -115,7 +117,7 @@ def test_what_is_not_finite_is_named():
     with torch.no_grad():
         net[6].weight[3, 1] = np.nan
     with pytest.raises(ValueError, match="the argument of block 3 .* is not finite"):
-        sparsify(net, u, budget=lam(0.1), weights="effect")
+        sparsify(net, u, L1Penalty(0.1), ByPosition(weights="effect"))
     net = network(2)
     with torch.no_grad():
         net[8].bias[0] = np.inf
@@ -136,7 +138,7 @@ class Dangling(nn.Module):
 def test_outputs_that_read_no_state():
     u = torch.randn(30, 5, dtype=torch.float64)
     with pytest.raises(ValueError, match="no state has an effect"):
-        sparsify(Dangling().eval().double(), u, budget=lam(0.1), weights="effect", head=False)
+        sparsify(Dangling().eval().double(), u, L1Penalty(0.1), ByPosition(weights="effect"), head=False)
 
 
 def test_gradients_are_taken_whatever_mode_the_caller_is_in():
@@ -146,7 +148,7 @@ def test_gradients_are_taken_whatever_mode_the_caller_is_in():
         with mode():
             for a, b in zip(row_effects(read_layers(net, (2, 6, 6)), u), plain, strict=True):
                 np.testing.assert_array_equal(a, b)
-            sparsify(net, images(), budget=lam(0.1), weights="effect", progress=False)
+            sparsify(net, images(), L1Penalty(0.1), ByPosition(weights="effect"))
     row_effects(read_layers(net, (2, 6, 6)), u)
     assert u.grad is None
 
@@ -154,16 +156,18 @@ def test_gradients_are_taken_whatever_mode_the_caller_is_in():
 def test_values_share_one_estimate(monkeypatch):
     calls, original = [], module.row_effects
     monkeypatch.setattr(
-        importlib.import_module("implicit_models.sim.layerwise"),
+        importlib.import_module("implicit_models.sim.row_models"),
         "row_effects",
         lambda *given: calls.append(1) or original(*given),
     )
-    models = sparsify(network(2), images(), budget=lam(0.3, 0.1, 0.03), weights="effect", progress=False)
-    assert len(calls) == 1 and models[0].report.row_entries < models[2].report.row_entries
+    models = sparsify_path(
+        network(2), images(), [L1Penalty(0.3), L1Penalty(0.1), L1Penalty(0.03)], ByPosition(weights="effect")
+    )
+    assert len(calls) == 1 and models[0].report.entries < models[2].report.entries
 
 
 @pytest.mark.parametrize("states", ["teacher", "student"])
-@pytest.mark.parametrize("refit", [True, False, "one_sided"])
+@pytest.mark.parametrize("refit", [Refit(), None, Refit(one_sided=True)], ids=["least_squares", "l1", "one_sided"])
 @pytest.mark.parametrize("scale", ["std", "theorem"])
 def test_reports_are_those_of_the_rows(states, refit, scale, tmp_path):
     """The share of variance explained is recomputed from states, weighed by the targets' variances, not by their units;
@@ -173,15 +177,13 @@ def test_reports_are_those_of_the_rows(states, refit, scale, tmp_path):
     with torch.no_grad():
         net[8].weight[:, :4] *= 1e-2
     options = {
-        "budget": lam(0.1),
-        "weights": "effect",
-        "scale": scale,
+        "budget": L1Penalty(0.1),
+        "rows": ByPosition(weights="effect", scale=scale, refit=refit),
         "states": states,
-        "refit": refit,
         "head": False,
-        "progress": False,
+        "parallel": Parallel("threads", resume=tmp_path),
     }
-    model = sparsify(net, u, **options, resume=tmp_path)
+    model = sparsify(net, u, **options)
     layers, teacher, own = model.layers, {INPUT: u}, {INPUT: u}
     reports = {layer.block: layer for layer in model.report.layers}
     for block in range(len(layers.blocks)):
@@ -189,15 +191,13 @@ def test_reports_are_those_of_the_rows(states, refit, scale, tmp_path):
         mine = model.pre_activation(block, own) if block in model.fitted else layers.affine(block, own)
         if block in reports:
             lost, whole = ((x - x.mean(0)).pow(2).sum() for x in (z - mine, z))
-            if refit == "one_sided":
+            if refit == Refit(one_sided=True):
                 lost = (z - mine).pow(2).sum()  # its bias is not that of least squares
-            assert reports[block].fit == pytest.approx(
-                float(1 - lost / whole), abs=2e-3 if refit is not False else 1e-9
-            )
+            assert reports[block].fit == pytest.approx(float(1 - lost / whole), abs=2e-3 if refit is not None else 1e-9)
             assert reports[block].gap <= 1e-9 and set(reports[block].status) <= {"optimal", "empty"}
         teacher[block] = layers.apply(block, z)
         own[block] = layers.apply(block, mine) if states == "student" else teacher[block]
-    again = sparsify(net, u, **options, resume=tmp_path)
+    again = sparsify(net, u, **options)
     torch.testing.assert_close(again(u), model(u), rtol=0, atol=0)
 
 
@@ -205,14 +205,14 @@ def test_one_sided_refits_know_the_targets_level():
     """Factors that are all one change nothing: the level of a target is in its own unit."""
     net, u = network(3), images(200)
     net[3] = nn.ReLU().eval()
-    options = {"refit": "one_sided", "head": False, "progress": False}
-    plain = sparsify(net, u, budget=lam(0.1), **options)
+    one_sided = Refit(one_sided=True)
+    plain = sparsify(net, u, L1Penalty(0.1), ByPosition(refit=one_sided), head=False)
     # a common factor on all rows is a smaller penalty
-    patch = importlib.import_module("implicit_models.sim.layerwise")
+    patch = importlib.import_module("implicit_models.sim.row_models")
     original = patch.effect_factors
     try:
         patch.effect_factors = lambda effects, fitted: [np.full(len(c), 4.0) for c in effects]
-        same = sparsify(net, u, budget=lam(0.4), weights="effect", **options)
+        same = sparsify(net, u, L1Penalty(0.4), ByPosition(weights="effect", refit=one_sided), head=False)
     finally:
         patch.effect_factors = original
     torch.testing.assert_close(same(u), plain(u), rtol=0, atol=1e-8)
@@ -245,18 +245,9 @@ def test_factors():
 def test_every_row_has_its_own_penalty(support):
     """Against scikit-learn, with lam / f_i for row i."""
     net, u, value = network(3), images(), 0.05
-    model = sparsify(
-        net,
-        u,
-        budget=lam(value),
-        weights="effect",
-        support=support,
-        states="teacher",
-        refit=False,
-        head=False,
-        progress=False,
-        min_active=0.0,
-    )
+    options = {"weights": "effect", "min_active": 0.0, "refit": None}
+    rows = ByPosition(**options) if support == "receptive" else WorkingSet(**options)
+    model = sparsify(net, u, L1Penalty(value), rows, states="teacher", head=False)
     layers = model.layers
     factors = effect_factors(row_effects(layers, u), [1, 3])
     known = {INPUT: u, 0: layers.apply(0, layers.affine(0, {INPUT: u}))}
@@ -279,7 +270,7 @@ def test_every_row_has_its_own_penalty(support):
     assert {layer.status.get("optimal", 0) + layer.status.get("empty", 0) for layer in model.report.layers} == {
         b.size for k, b in enumerate(layers.blocks) if k in model.fitted
     }
-    assert model.report.settings["weights"] == "effect"
+    assert model.report.settings["rows"].weights == "effect"
 
 
 def test_the_outputs_are_nearer_with_fewer_coefficients():
@@ -292,25 +283,26 @@ def test_the_outputs_are_nearer_with_fewer_coefficients():
     u, v = images(400), images(300, seed=5)
     found = []
     for weights, value in (("equal", 0.06), ("effect", 0.5)):
-        model = sparsify(net, u, budget=lam(value), weights=weights, head=False, progress=False)
-        found.append((model.report.row_entries, float((model(v) - net(v)).detach().pow(2).mean())))
+        model = sparsify(net, u, L1Penalty(value), ByPosition(weights=weights), head=False)
+        found.append((model.report.entries, float((model(v) - net(v)).detach().pow(2).mean())))
     (equal, far), (effect, near) = found
     assert effect < 0.8 * equal and near < 0.6 * far
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("budget", "weights", "message"),
     [
-        ({"weights": "some"}, "weights must be 'equal' or 'effect', got 'some'"),
-        ({"weights": "effect", "budget": kappa(1.0)}, r"penalty lam\(...\) of rows of their own: not for kappa"),
-        ({"weights": "effect", "budget": keep(0.2)}, r"not for keep"),
-        ({"weights": "effect", "share_conv": True}, r"not for share_conv"),
+        (L1Penalty(0.1), "some", "weights must be 'equal' or 'effect', got 'some'"),
+        (L1Ball(1.0), "effect", r"share out a penalty, L1Penalty\(...\): not for L1Ball\(radius=1.0\)"),
+        (Cardinality(0.2), "effect", r"not for Cardinality\(share=0.2\)"),
     ],
     ids=str,
 )
-def test_weights_that_are_not_there(options, message):
+def test_weights_that_are_not_there(budget, weights, message):
     with pytest.raises(ValueError, match=message):
-        sparsify(network(), images(), **{"budget": lam(0.1), **options})
+        sparsify(network(), images(), budget, ByPosition(weights=weights))
+    with pytest.raises(TypeError, match="weights"):  # one kernel has no row of its own to weigh
+        SharedKernels(weights=weights)
 
 
 def test_a_network_whose_last_layer_is_dead():
@@ -319,7 +311,7 @@ def test_a_network_whose_last_layer_is_dead():
         net[6].weight.zero_()
         net[6].bias.fill_(-1.0)
     with pytest.raises(ValueError, match="no state has an effect"):
-        sparsify(net, images(), budget=lam(0.1), weights="effect")
+        sparsify(net, images(), L1Penalty(0.1), ByPosition(weights="effect"))
 
 
 def test_states_that_go_nowhere_are_fitted_least():
@@ -329,6 +321,6 @@ def test_states_that_go_nowhere_are_fitted_least():
     u = images()
     effects = row_effects(read_layers(net, (2, 6, 6)), u)
     assert (effects[3][:4] == 0).all() and effects[3][4:].any()
-    model = sparsify(net, u, budget=lam(0.01), weights="effect", progress=False)
+    model = sparsify(net, u, L1Penalty(0.01), ByPosition(weights="effect"))
     count = np.diff(model.A3.crow_indices().numpy())
     assert count[:4].max() < count[4:].min() and torch.isfinite(model(u)).all()

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from implicit_models.sim.network.layers import read_layers
-from implicit_models.sim.network.shared_kernels import solve_shared
-from implicit_models.sim.network.shared_problem import shared_problem
-from implicit_models.sim.solvers.budget import keep
+from implicit_models.sim.network.shared_problem import shared_problem, solve_shared
+from implicit_models.sim.problem import Cardinality, Tolerance
 from reproduction.ch3_resnet20_cifar.kernel_rows import restricted
 
 
@@ -42,7 +41,7 @@ def test_what_is_constant_where_it_is_read_gets_no_weight(layers, dtype):
     x[:, 1, ::2, ::2] = 0.0
     problem = problem_of(layers, x.to(dtype), z.to(dtype))
     assert problem.G[1, 1] == 0 and problem.G[0, 0] == pytest.approx(problem.count)
-    found = solve_shared(problem, keep(1.0), ridge=0.0, rtol=1e-9, atol=1e-9, cap=None)
+    found = solve_shared(problem, [Cardinality(1.0)], ridge=0.0, tolerance=Tolerance(1e-9, 1e-9), cap=None)
     assert 1 not in found.column[0] and set(found.column[0]) == {0, 2}
 
 

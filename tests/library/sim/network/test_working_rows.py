@@ -1,7 +1,5 @@
 """Rows on working sets: against the same problems with all Gram matrices, scikit-learn, and certificates made anew."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
@@ -15,9 +13,11 @@ from implicit_models.sim.network import working_rows
 from implicit_models.sim.network.column_store import Columns
 from implicit_models.sim.network.position_rows import solve_block
 from implicit_models.sim.network.working_set import DeviceColumns, HostColumns
-from implicit_models.sim.solvers.budget import kappa, keep, lam
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty, Tolerance
+from implicit_models.sim.row_models import ByPosition, Refit, WorkingSet
 
-OPTIONS = {"ridge": 1e-3, "rtol": 1e-9, "atol": 1e-9, "cap": None, "backend": "serial", "workers": 1, "progress": False}
+OPTIONS = {"ridge": 1e-3, "tolerance": Tolerance(1e-9, 1e-9), "cap": None, "parallel": Parallel()}
 
 
 def problem(m=90, d=700, shape=(3, 5), seed=0, noise=1.0):
@@ -45,22 +45,26 @@ def dense(rows, t, d, kind="l1"):
     return out
 
 
-def solve_working(F, Z, radius, budget, *, device="cpu", **options):
-    return working_rows.solve_working(Columns.of(F, device), Z, radius, budget, **options)
+def solve_working(F, Z, radius, *budgets, device="cpu", **options):
+    return working_rows.solve_working(Columns.of(F, device), Z, radius, budgets, **options)
 
 
-def one_gram(F, Z, radius, budget, **options):
+def one_gram(F, Z, radius, *budgets, **options):
     return solve_block(
-        F, np.array([0, len(F)]), np.zeros((len(Z), 1), np.int64), Z, radius, budget, **{**OPTIONS, **options}
+        F, np.array([0, len(F)]), np.zeros((len(Z), 1), np.int64), Z, radius, budgets, **{**OPTIONS, **options}
     )
 
 
-@pytest.mark.parametrize("budget", [kappa(0.05, 0.5, 1.0, 3.0), lam(0.3, 0.1, 0.02, 0.004)], ids=lambda b: b.kind)
+@pytest.mark.parametrize(
+    "budgets",
+    [[L1Ball(v) for v in (0.05, 0.5, 1.0, 3.0)], [L1Penalty(v) for v in (0.3, 0.1, 0.02, 0.004)]],
+    ids=["ball", "penalty"],
+)
 @pytest.mark.parametrize("cap", [None, 6])
-def test_rows_are_those_of_the_whole_gram_matrix(budget, cap):
+def test_rows_are_those_of_the_whole_gram_matrix(budgets, cap):
     F, Z, radius = problem()
-    mine, whole = (f(F, Z, radius, budget, **{**OPTIONS, "cap": cap}) for f in (solve_working, one_gram))
-    for t in range(len(budget)):
+    mine, whole = (f(F, Z, radius, *budgets, **{**OPTIONS, "cap": cap}) for f in (solve_working, one_gram))
+    for t in range(len(budgets)):
         for kind in ("l1", "refit"):
             np.testing.assert_allclose(dense(mine, t, len(F), kind), dense(whole, t, len(F), kind), atol=1e-9)
         assert mine.status(t) == whole.status(t)
@@ -71,7 +75,7 @@ def test_rows_are_those_of_the_whole_gram_matrix(budget, cap):
 @pytest.mark.parametrize("value", [0.2, 0.05, 0.01])
 def test_penalised_rows_are_scikit_learns(value):
     F, Z, radius = problem(d=300, shape=(1, 4), seed=3)
-    found = dense(solve_working(F, Z, radius, lam(value), **OPTIONS), 0, len(F))
+    found = dense(solve_working(F, Z, radius, L1Penalty(value), **OPTIONS), 0, len(F))
     for a, z in zip(found, Z[0], strict=True):
         if not z.any():
             assert not a.any()
@@ -85,7 +89,7 @@ def test_penalised_rows_are_scikit_learns(value):
 @given(seed=st.integers(0, 999), m=st.integers(2, 40), d=st.integers(1, 200), radius=st.floats(1e-3, 20))
 def test_every_certificate_holds(seed, m, d, radius):
     F, Z, scale = problem(m, d, (1, 3), seed)
-    rows = solve_working(F, Z, scale, kappa(radius), **OPTIONS)
+    rows = solve_working(F, Z, scale, L1Ball(radius), **OPTIONS)
     for i, (a, z) in enumerate(zip(dense(rows, 0, d), Z[0], strict=True)):
         r, ball = z - a @ F, radius * scale[0, i]
         value, lead = 0.5 * r @ r, np.abs(F @ r).max()
@@ -99,31 +103,31 @@ def test_every_certificate_holds(seed, m, d, radius):
 
 def test_a_poor_first_proposal_is_mended(monkeypatch):
     F, Z, radius = problem(seed=5)
-    whole = dense(one_gram(F, Z, radius, kappa(2.0)), 0, len(F))
+    whole = dense(one_gram(F, Z, radius, L1Ball(2.0)), 0, len(F))
     monkeypatch.setattr(HostColumns, "proposed", lambda self, z, k: np.tile(np.arange(600, 600 + k), (len(z), 1)))
-    np.testing.assert_allclose(dense(solve_working(F, Z, radius, kappa(2.0), **OPTIONS), 0, len(F)), whole, atol=1e-9)
+    np.testing.assert_allclose(dense(solve_working(F, Z, radius, L1Ball(2.0), **OPTIONS), 0, len(F)), whole, atol=1e-9)
 
 
 def test_a_set_that_may_not_grow_leaves_rows_inaccurate(monkeypatch):
     F, Z, radius = problem(seed=5)
     monkeypatch.setattr(working_rows, "FIRST", 4)
     monkeypatch.setattr(working_rows, "MOST", 4)
-    rows = solve_working(F, Z, radius, kappa(5.0), **OPTIONS)
+    rows = solve_working(F, Z, radius, L1Ball(5.0), **OPTIONS)
     assert rows.status(0) == {"inaccurate": 14, "empty": 1} and rows.gap.max() > 1e-6
 
 
 def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
     F, Z, radius = problem(shape=(6, 5))
-    budget = kappa(0.3, 1.5)
-    alone = solve_working(F, Z, radius, budget, **OPTIONS)
+    budgets = [L1Ball(0.3), L1Ball(1.5)]
+    alone = solve_working(F, Z, radius, *budgets, **OPTIONS)
     resumed = [
-        solve_working(F, Z, radius, budget, **{**OPTIONS, "backend": "threads", "workers": 2, "resume": tmp_path})
+        solve_working(F, Z, radius, *budgets, **{**OPTIONS, "parallel": Parallel("threads", 2, tmp_path)})
         for _ in range(2)
     ]
     assert resumed[1].run.n_loaded == resumed[1].run.n_chunks > 1
     monkeypatch.setattr(Columns, "on_host", False)
     device, on_disk, again = (
-        solve_working(F, Z, radius, budget, **{**OPTIONS, "resume": folder})
+        solve_working(F, Z, radius, *budgets, **{**OPTIONS, "parallel": Parallel(resume=folder)})
         for folder in (None, tmp_path / "card", tmp_path / "card")
     )
     assert again.run.n_loaded == again.run.n_chunks > 1
@@ -134,7 +138,7 @@ def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
         self.size = 7
 
     monkeypatch.setattr(DeviceColumns, "__init__", narrow)
-    batched = solve_working(F, Z, radius, budget, **OPTIONS)
+    batched = solve_working(F, Z, radius, *budgets, **OPTIONS)
     for other in (*resumed, device, on_disk, again, batched):
         for t in range(2):
             np.testing.assert_allclose(dense(other, t, len(F)), dense(alone, t, len(F)), atol=1e-11)
@@ -143,7 +147,9 @@ def test_batches_backends_and_devices_agree(monkeypatch, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no graphics card")
 def test_a_graphics_card_certifies_the_same_rows():
     F, Z, radius = problem()
-    card, host = (solve_working(F, Z, radius, kappa(0.3, 1.5), device=device, **OPTIONS) for device in ("cuda", "cpu"))
+    card, host = (
+        solve_working(F, Z, radius, L1Ball(0.3), L1Ball(1.5), device=device, **OPTIONS) for device in ("cuda", "cpu")
+    )
     for t in range(2):
         np.testing.assert_allclose(dense(card, t, len(F)), dense(host, t, len(F)), atol=1e-9)
 
@@ -163,7 +169,7 @@ def test_a_set_is_the_support_and_the_proposal(seed, b, k, width):
         )
 
 
-@pytest.mark.parametrize("budget", [kappa(1e6), kappa(50.0), lam(1e-7)], ids=str)
+@pytest.mark.parametrize("budget", [L1Ball(1e6), L1Ball(50.0), L1Penalty(1e-7)], ids=str)
 def test_rows_that_are_fitted_exactly(budget):
     """Their objective is nearly 0, which bounds the gap whatever the radius."""
     rng = np.random.default_rng(0)
@@ -174,19 +180,19 @@ def test_rows_that_are_fitted_exactly(budget):
 
 def test_slices_of_gram_matrices_change_nothing(monkeypatch):
     F, Z, radius = problem()
-    whole = solve_working(F, Z, radius, kappa(2.0), **OPTIONS)
+    whole = solve_working(F, Z, radius, L1Ball(2.0), **OPTIONS)
     monkeypatch.setattr(working_rows, "GRAMS", 1)
-    alone = solve_working(F, Z, radius, kappa(2.0), **OPTIONS)
+    alone = solve_working(F, Z, radius, L1Ball(2.0), **OPTIONS)
     for kind in ("l1", "refit"):
         np.testing.assert_allclose(dense(alone, 0, len(F), kind), dense(whole, 0, len(F), kind), atol=1e-11)
 
 
 def test_one_row_that_is_not_finite_leaves_the_others():
     F, Z, radius = problem()
-    clean = solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
+    clean = solve_working(F, Z, radius, L1Ball(1.0), **OPTIONS)
     Z = Z.copy()
     Z[1, 1, 3] = np.nan
-    rows = solve_working(F, Z, radius, kappa(1.0), **OPTIONS)
+    rows = solve_working(F, Z, radius, L1Ball(1.0), **OPTIONS)
     assert rows.status(0) == {"optimal": 13, "not_finite": 1, "empty": 1} and rows.reason[6, 0] == 3
     others = np.arange(15) != 6
     np.testing.assert_array_equal(dense(rows, 0, len(F))[others], dense(clean, 0, len(F))[others])
@@ -208,30 +214,24 @@ def network():
 
 
 @pytest.mark.parametrize("scale", ["std", "theorem", "uniform"])
-def test_everything_before_in_every_scale(scale, monkeypatch):
+def test_everything_before_in_every_scale(scale):
     """The same models as with the Gram matrix of everything before."""
     u = torch.randn(60, 2, 6, 6, generator=torch.Generator().manual_seed(1))
-    options = {
-        "budget": kappa(0.5),
-        "scale": scale,
-        "support": "before",
-        "states": "teacher",
-        "refit": False,
-        "head": False,
-        "progress": False,
-    }
-    mine = sparsify(network().double(), u.double(), **options)
-    monkeypatch.setattr(importlib.import_module("implicit_models.sim.layerwise")._Setup, "working", False)
-    whole = sparsify(network().double(), u.double(), **options)
+    options = {"states": "teacher", "head": False}
+    mine, whole = (
+        sparsify(network().double(), u.double(), L1Ball(0.5), rows, **options)
+        for rows in (WorkingSet(scale=scale, refit=None), ByPosition(support="before", scale=scale, refit=None))
+    )
     # a row that is fitted exactly has many solutions
-    assert mine.report.row_entries == (
-        whole.report.row_entries if scale == "std" else pytest.approx(whole.report.row_entries, rel=1e-3)
+    assert mine.report.entries == (
+        whole.report.entries if scale == "std" else pytest.approx(whole.report.entries, rel=1e-3)
     )
     torch.testing.assert_close(mine(u.double()), whole(u.double()), atol=1e-7 if scale == "std" else 1e-5, rtol=1e-6)
 
 
-def test_a_device_is_for_working_sets():
+def test_what_a_working_set_is_not_for():
     u = torch.randn(20, 2, 6, 6)
-    for options in ({"budget": kappa(1.0)}, {"budget": keep(0.5), "support": "before"}):
-        with pytest.raises(ValueError, match="device 'cuda' is for support='before' with kappa"):
-            sparsify(network(), u, device="cuda", **options)
+    with pytest.raises(ValueError, match=r"L1Ball\(...\) or L1Penalty\(...\), not for Cardinality\(share=0.5\)"):
+        sparsify(network(), u, Cardinality(0.5), WorkingSet())
+    with pytest.raises(ValueError, match="one-sided refit is for rows of their own with a Gram matrix a position"):
+        WorkingSet(refit=Refit(one_sided=True))

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from implicit_models.sim.fit import solve_chunk
 from implicit_models.sim.parallel import ray as cluster
+from implicit_models.sim.parallel import run
 from implicit_models.sim.parallel.chunk_store import ChunkStore, content_key, read_manifest
 from implicit_models.sim.parallel.report import WorkerLost
-from implicit_models.sim.parallel.run import chunks_of, map_chunks
+from implicit_models.sim.parallel.run import Parallel, chunks_of
 
 HERE = Path(__file__).parent
 CHUNKS = chunks_of(0, 40, 3)
@@ -110,6 +111,10 @@ def _same(results, others):
         for name in a:
             np.testing.assert_array_equal(a[name], b[name])
             assert a[name].dtype == b[name].dtype
+
+
+def map_chunks(solver, chunks, *, arrays, key="", warm_up=None, **options):
+    return run.map_chunks(solver, chunks, arrays=arrays, parallel=Parallel(**options), key=key, warm_up=warm_up)
 
 
 @pytest.fixture(scope="module")
@@ -370,8 +375,7 @@ import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, sys.argv[1])
-from test_backends import CHUNKS, Logs, _arrays
-from implicit_models.sim.parallel.run import map_chunks
+from test_backends import CHUNKS, Logs, _arrays, map_chunks
 map_chunks(
     Logs(sys.argv[2], 0.15), CHUNKS, arrays=_arrays(), backend=sys.argv[4], workers=2, resume=sys.argv[3], key="k"
 )

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.sim.solvers.batched_homotopy import batched_gap, batched_path, batched_refit
-from implicit_models.sim.solvers.budget import refit
-from implicit_models.sim.solvers.separate_rows import solve_each
+from implicit_models.sim.solvers.budget import refit, solve_each
 
 
 def problems(b=12, k=40, m=160, seed=0, shared=1.5):

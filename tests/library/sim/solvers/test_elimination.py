@@ -5,8 +5,7 @@ import pytest
 
 from implicit_models.sim.solvers.conic import conic_row
 from implicit_models.sim.solvers.elimination import eliminate, entry_kappa, retrain
-from implicit_models.sim.solvers.path import path_rows
-from implicit_models.sim.solvers.rows import solve_rows
+from implicit_models.sim.solvers.rows import path_rows, solve_rows
 
 
 def problem(rows=3, seed=0, m=40, d=40):

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import nn
 
-from implicit_models.sim.layerwise import sparsify
+from implicit_models.sim.layerwise import sparsify, sparsify_path
 from implicit_models.sim.network.layers import INPUT
-from implicit_models.sim.solvers.budget import kappa, keep, lam, refit_all
+from implicit_models.sim.parallel.run import Parallel
+from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty
+from implicit_models.sim.row_models import ByPosition, Refit, SharedKernels
+from implicit_models.sim.solvers.budget import refit_all
 from implicit_models.sim.solvers.refit import one_sided
 
 
@@ -152,14 +155,14 @@ def activation_error(model, u):
     return found
 
 
-@pytest.mark.parametrize("budget", [keep(0.2), lam(0.1), kappa(0.8)], ids=lambda b: b.kind)
+@pytest.mark.parametrize("budget", [Cardinality(0.2), L1Penalty(0.1), L1Ball(0.8)], ids=str)
 def test_activations_are_nearer_on_the_samples_of_the_fit(budget):
     u = images(300)
     one, two = (
-        sparsify(network(), u, budget=budget, states="teacher", refit=refit, head=False, progress=False)
-        for refit in ("one_sided", True)
+        sparsify(network(), u, budget, ByPosition(refit=refit), states="teacher", head=False)
+        for refit in (Refit(one_sided=True), Refit())
     )
-    assert one.report.row_entries == two.report.row_entries  # the same supports
+    assert one.report.entries == two.report.entries  # the same supports
     mine, theirs = activation_error(one, u), activation_error(two, u)
     first = min(mine)
     assert mine[first] < 0.95 * theirs[first]
@@ -172,7 +175,9 @@ def test_activations_are_nearer_on_the_samples_of_the_fit(budget):
 
 def test_the_fit_that_is_reported_is_that_of_the_pre_activations():
     u = images(200)
-    model = sparsify(network(), u, budget=keep(0.3), states="teacher", refit="one_sided", head=False, progress=False)
+    model = sparsify(
+        network(), u, Cardinality(0.3), ByPosition(refit=Refit(one_sided=True)), states="teacher", head=False
+    )
     layers, known = model.layers, {INPUT: u}
     with torch.no_grad():
         for block in range(len(layers.blocks)):
@@ -187,60 +192,50 @@ def test_the_fit_that_is_reported_is_that_of_the_pre_activations():
 
 def test_values_backends_and_resumed_runs_agree(tmp_path):
     u = images(100)
-    options = {"states": "teacher", "refit": "one_sided", "head": False, "progress": False}
-    sweep = sparsify(network(), u, budget=keep(0.1, 0.4), backend="serial", **options)
-    alone = sparsify(network(), u, budget=keep(0.4), backend="serial", **options)
+    options = {"rows": ByPosition(refit=Refit(one_sided=True)), "states": "teacher", "head": False}
+    sweep = sparsify_path(network(), u, [Cardinality(0.1), Cardinality(0.4)], parallel=Parallel("serial"), **options)
+    alone = sparsify(network(), u, Cardinality(0.4), parallel=Parallel("serial"), **options)
     threads = [
-        sparsify(network(), u, budget=keep(0.4), backend="threads", workers=2, resume=tmp_path, **options)
+        sparsify(network(), u, Cardinality(0.4), parallel=Parallel("threads", workers=2, resume=tmp_path), **options)
         for _ in range(2)
     ]
     for other in (sweep[1], *threads):
         torch.testing.assert_close(other(u), alone(u), rtol=1e-9, atol=1e-9)
-    plain = sparsify(
-        network(),
-        u,
-        budget=keep(0.4),
-        backend="threads",
-        workers=2,
-        resume=tmp_path / "plain",
-        **options | {"refit": True},
-    )
+    parallel = Parallel("threads", 2, tmp_path / "plain")
+    plain = sparsify(network(), u, Cardinality(0.4), parallel=parallel, **options | {"rows": ByPosition()})
     assert not torch.allclose(plain(u), alone(u))
 
 
 def test_a_folder_of_another_refit_is_refused(tmp_path):
     u = images(60)
     options = {
-        "budget": keep(0.4),
+        "budget": Cardinality(0.4),
         "states": "teacher",
         "head": False,
-        "progress": False,
-        "backend": "threads",
-        "workers": 2,
-        "resume": tmp_path,
+        "parallel": Parallel("threads", 2, tmp_path),
     }
-    sparsify(network(), u, refit=True, **options)
+    sparsify(network(), u, **options)
     with pytest.raises(ValueError, match="another problem"):
-        sparsify(network(), u, refit="one_sided", **options)
+        sparsify(network(), u, rows=ByPosition(refit=Refit(one_sided=True)), **options)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("call", "error", "words"),
     [
-        ({"refit": "both"}, "refit must be True, False or 'one_sided', got 'both'"),
-        ({"refit": 1}, "refit must be True, False or 'one_sided', got 1"),
-        ({"share_conv": True}, "rows of their own"),
-        ({"support": "before", "budget": kappa(1.0)}, "rows of their own"),
+        (lambda: ByPosition(refit="both"), TypeError, r"refit must be Refit\(...\) or None, got 'both'"),
+        (lambda: ByPosition(refit=True), TypeError, r"refit must be Refit\(...\) or None, got True"),
+        (lambda: Refit(one_sided=1), TypeError, "one_sided must be True or False, got 1"),
+        (lambda: SharedKernels(refit=Refit(one_sided=True)), ValueError, "rows of their own"),
     ],
 )
-def test_what_it_is_not_for(change, words):
-    with pytest.raises(ValueError, match=words):
-        sparsify(network(), images(20), **{"budget": keep(0.5), "refit": "one_sided", "progress": False} | change)
+def test_what_it_is_not_for(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_other_activations_are_named():
     with pytest.raises(ValueError, match="for networks of ReLU, the block .* is tanh"):
-        sparsify(network(nn.Tanh), images(20), budget=keep(0.5), refit="one_sided", progress=False)
+        sparsify(network(nn.Tanh), images(20), Cardinality(0.5), ByPosition(refit=Refit(one_sided=True)))
 
 
 def test_the_module_is_not_hidden_by_a_name():

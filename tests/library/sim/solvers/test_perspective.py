@@ -6,16 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from implicit_models.sim.problem import Perspective
+from implicit_models.sim.solvers import fista
 from implicit_models.sim.solvers import perspective as module
 from implicit_models.sim.solvers.conic import conic_perspective, conic_row
-from implicit_models.sim.solvers.perspective import (
-    certify_perspective,
-    perspective_conjugate,
-    perspective_penalty,
-    perspective_prox,
-    solve_perspective_rows,
-)
-from implicit_models.sim.solvers.perspective_fista import fista_rows, prox_in_ball
+from implicit_models.sim.solvers.duality_gap import perspective_gap
+from implicit_models.sim.solvers.fista import fista_rows, prox_in_ball
+from implicit_models.sim.solvers.perspective import solve_perspective_rows
 from implicit_models.sim.solvers.perspective_homotopy import follow
 from implicit_models.sim.solvers.rows import solve_rows
 
@@ -33,7 +30,7 @@ def normal(M, Z):
 
 
 def value(M, z, a, **weights):
-    return 0.5 * np.sum((M @ a - z) ** 2) + perspective_penalty(a, **weights).sum()
+    return 0.5 * np.sum((M @ a - z) ** 2) + Perspective(**weights).value(a)
 
 
 # -- the penalty
@@ -43,22 +40,21 @@ def value(M, z, a, **weights):
 def test_penalty_is_the_relaxed_cost(alpha, eta):
     t = np.linspace(1e-4, 1, 20_001)
     for x in (0.01, 0.1, 0.4, 1.0, 3.0):
-        assert perspective_penalty(x, alpha=alpha, eta=eta) == pytest.approx(
-            (alpha * x * x / t + eta * t).min(), rel=1e-6
-        )
-    assert perspective_penalty(0.0, alpha=alpha, eta=eta) == 0
+        assert Perspective(alpha, eta).penalty(x) == pytest.approx((alpha * x * x / t + eta * t).min(), rel=1e-6)
+    assert Perspective(alpha, eta).penalty(0.0) == 0
 
 
 @pytest.mark.parametrize("alpha, eta", WEIGHTS)
 def test_prox_and_conjugate_by_brute_force(alpha, eta):
     grid = np.linspace(-8, 8, 400_001)
-    phi = perspective_penalty(grid, alpha=alpha, eta=eta)
+    f = Perspective(alpha, eta)
+    phi = f.penalty(grid)
     for v in (-3.1, -0.2, 0.0, 0.6, 1.7, 4.0):
         for step in (0.1, 1.5):
             best = grid[np.argmin(0.5 * (grid - v) ** 2 + step * phi)]
-            assert perspective_prox(v, step, alpha=alpha, eta=eta) == pytest.approx(best, abs=1e-4)
+            assert f.prox(v, step) == pytest.approx(best, abs=1e-4)
         y = 3 * alpha * v  # the supremum is at y / (2 alpha), inside the grid
-        assert perspective_conjugate(y, alpha=alpha, eta=eta) == pytest.approx((y * grid - phi).max(), abs=1e-4)
+        assert f.conjugate(y) == pytest.approx((y * grid - phi).max(), abs=1e-4)
 
 
 def test_prox_in_ball_by_conic_program():
@@ -193,7 +189,7 @@ def test_certificate(seed, m, d, alpha, knee, kappa, share, spoil):
     ball = np.arange(d) < round(share * d)
     weights = {"alpha": alpha, "eta": alpha * knee**2}
     rows = solve_perspective_rows(G, C, zz, kappa=kappa, ball_mask=ball, **weights)
-    gap, objective = certify_perspective(G, C, zz, rows.A, kappa=kappa, ball_mask=ball, **weights)
+    gap, objective = perspective_gap(G, C, zz, rows.A, Perspective(**weights), kappa=kappa, ball_mask=ball)
     assert np.isin(rows.status, ["optimal", "fista"]).all()
     assert (np.abs(gap - rows.gap) <= 1e-12 * zz).all()
     assert ((gap <= 1e-6 * objective) | (gap <= 0.5e-9 * zz)).all()
@@ -216,7 +212,7 @@ def test_gap_of_a_poor_point_bounds_its_distance():
     ball = np.arange(25) < 10
     best = np.array([conic_perspective(M, z, kappa=0.5, ball_mask=ball, **weights)[1] for z in Z.T])
     for A in (np.zeros_like(C), 0.02 * np.ones_like(C)):
-        gap, objective = certify_perspective(G, C, zz, A, kappa=0.5, ball_mask=ball, **weights)
+        gap, objective = perspective_gap(G, C, zz, A, Perspective(**weights), kappa=0.5, ball_mask=ball)
         assert (objective - best <= gap * (1 + 1e-9)).all() and (objective - best > 1e-3 * gap).all()
 
 
@@ -231,8 +227,8 @@ def test_fallback_is_visible(monkeypatch):
         assert value(M, Z[:, i], rows.A[i], **weights) == pytest.approx(
             conic_perspective(M, Z[:, i], kappa=3.0, **weights)[1], rel=1e-7
         )
-    monkeypatch.setattr(module, "FISTA_BATCH", 1)
-    monkeypatch.setattr(module, "FISTA_BATCHES", 1)
+    monkeypatch.setattr(fista, "BATCH", 1)
+    monkeypatch.setattr(fista, "BATCHES", 1)
     rows = solve_perspective_rows(*normal(M, Z), kappa=3.0, rtol=1e-8, **weights)
     assert (rows.status == "inaccurate").all() and (rows.gap > 0).all()
 
@@ -280,9 +276,9 @@ def test_kappa_per_row_and_float32():
 @pytest.mark.parametrize(
     "bad, message",
     [
-        ({"alpha": 0.0}, "alpha must be a positive number, got 0"),
+        ({"alpha": 0.0}, "alpha must be positive, got 0"),
         ({"alpha": np.nan}, "alpha must be"),
-        ({"eta": -1.0}, "eta must be"),
+        ({"eta": -1.0}, "eta must not be negative, got -1"),
         ({"kappa": -1.0}, "kappa"),
     ],
 )
@@ -291,6 +287,6 @@ def test_bad_input(bad, message):
         solve_perspective_rows(*normal(*problem()), **({"alpha": 0.5, "eta": 0.05, "kappa": 1.0} | bad))
     if "kappa" not in bad:
         with pytest.raises(ValueError, match=message):
-            perspective_penalty(1.0, **({"alpha": 0.5, "eta": 0.05} | bad))
+            Perspective(**({"alpha": 0.5, "eta": 0.05} | bad))
     with pytest.raises(ValueError, match="step must be"):
-        perspective_prox(1.0, 0.0, alpha=1.0, eta=1.0)
+        Perspective(1.0, 1.0).prox(1.0, 0.0)

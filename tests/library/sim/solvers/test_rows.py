@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.sim.solvers.duality_gap import certify, objective
+from implicit_models.sim.solvers.duality_gap import duality_gap
 from implicit_models.sim.solvers.gram import gram
-from implicit_models.sim.solvers.path import path_rows
-from implicit_models.sim.solvers.rows import Rows, solve_rows
+from implicit_models.sim.solvers.rows import Rows, path_rows, solve_rows
 
 
 def conic(M, z, kappa, ball, beta, ridge):
@@ -26,7 +25,7 @@ def check(M, Z, rows: Rows, *, kappa, ball=None, beta=0.0, ridge=0.0, rtol=1e-6,
     """Objective, norm and gap from the samples themselves."""
     ball = np.ones(M.shape[1], bool) if ball is None else ball
     G, C, zz = gram(M, Z)
-    gap = certify(G, C, zz, rows.A, kappa=kappa, ball_mask=ball, beta=beta, ridge=ridge)
+    gap, _ = duality_gap(G, C, zz, rows.A, kappa=kappa, ball_mask=ball, beta=beta, ridge=ridge)
     values = 0.5 * ((Z - M @ rows.A.T) ** 2).sum(0) + beta * np.abs(rows.A).sum(1) + 0.5 * ridge * (rows.A**2).sum(1)
     assert (np.abs(rows.A[:, ball]).sum(1) <= kappa * (1 + 1e-9)).all()
     assert ((gap <= rtol * values) | (gap <= atol * 0.5 * zz)).all(), gap
@@ -211,9 +210,9 @@ def test_exactly_tied_columns():
     G, C, zz = 0.5 * np.eye(d) + 0.5, np.ones((1, d)), np.array([4.0])
     rows = solve_rows(G, C, zz, kappa=0.6)
     assert rows.A[0].sum() == pytest.approx(0.6, abs=1e-12)
-    f = objective(G, C, zz, rows.A)[0]
+    (f,), (best,) = (duality_gap(G, C, zz, A, kappa=0.6)[1] for A in (rows.A, np.full((1, d), 0.6 / d)))
     # On the simplex of radius 0.6 the best point is the uniform one.
-    assert f == pytest.approx(objective(G, C, zz, np.full((1, d), 0.6 / d))[0], rel=1e-6)
+    assert f == pytest.approx(best, rel=1e-6)
 
 
 def test_rank_deficient_and_wide():
@@ -318,22 +317,46 @@ def test_rows_that_the_path_leaves_are_followed_again(monkeypatch, part):
     np.testing.assert_allclose(Z.T - rows.A @ M.T, Z.T - expected.A @ M.T, atol=1e-7)
 
 
-def test_fallback_is_visible_and_certified(monkeypatch):
+@pytest.mark.parametrize(("beta", "ridge", "part"), [(0.0, 0.0, False), (0.3, 0.0, True), (0.2, 0.7, False)])
+def test_fallback_is_visible_and_certified(monkeypatch, beta, ridge, part):
     from implicit_models.sim.solvers import rows as module
 
     M, Z = data()
-    exact = solve_rows(*gram(M, Z), kappa=0.5)
+    arguments = {"beta": beta, "ridge": ridge, "ball_mask": np.arange(M.shape[1]) < 5 if part else None}
+    exact = solve_rows(*gram(M, Z), kappa=0.5, **arguments)
 
     def broken(problem, *settings):
         settings[-1].gap[:] = np.inf  # A stays 0
         return len(problem.C)
 
     monkeypatch.setattr(module, "solve_chunk", broken)
-    rows = solve_rows(*gram(M, Z), kappa=0.5)
+    monkeypatch.setattr(module, "_followed", lambda *given, **more: np.zeros(len(given[6]), bool))  # nor does this one
+    rows = solve_rows(*gram(M, Z), kappa=0.5, **arguments)
     assert (rows.status == "fista").all()
-    check(M, Z, rows, kappa=0.5)
+    check(M, Z, rows, kappa=0.5, beta=beta, ridge=ridge, ball=arguments["ball_mask"])
     np.testing.assert_allclose(rows.A, exact.A, atol=1e-3)
-    np.testing.assert_allclose(rows.multiplier, exact.multiplier, rtol=1e-2)
+    np.testing.assert_allclose(rows.multiplier, exact.multiplier, rtol=1e-2, atol=1e-6)
+
+
+def test_a_fallback_that_is_cut_short_keeps_the_better_point(monkeypatch):
+    from implicit_models.sim.solvers import fista
+    from implicit_models.sim.solvers import rows as module
+
+    M, Z = data()
+    near = solve_rows(*gram(M, Z), kappa=0.5).A * (1 - 1e-3)
+
+    def almost(problem, *settings):
+        found = settings[-1]
+        found.A[:, 0], found.gap[:], found.value[:] = near, 1e-3, 1.0
+        return len(problem.C)
+
+    monkeypatch.setattr(module, "solve_chunk", almost)
+    for name in ("BATCH", "BATCHES"):
+        monkeypatch.setattr(fista, name, 1)
+    rows = solve_rows(*gram(M, Z), kappa=0.5, rtol=1e-12, atol=1e-15)
+    assert (rows.status == "inaccurate").all()
+    before, _ = duality_gap(*gram(M, Z), near, kappa=0.5)
+    assert (rows.gap <= before).all() and (np.abs(rows.A).sum(1) <= 0.5).all()
 
 
 @pytest.mark.parametrize(
@@ -409,14 +432,17 @@ def test_gap_bounds_the_distance_from_the_optimum(seed, kappa, beta, ridge):
     if norm > kappa:
         candidate[:, ball] *= kappa / norm
     terms = {"beta": beta, "ridge": ridge}
-    excess = objective(G, C, zz, candidate, **terms) - objective(G, C, zz, best.A, **terms)
-    gap = certify(G, C, zz, candidate, kappa=kappa, ball_mask=ball, **terms)
+    gap, value = duality_gap(G, C, zz, candidate, kappa=kappa, ball_mask=ball, **terms)
+    lost = ((M @ np.vstack([candidate, best.A]).T - Z) ** 2).sum(0)
+    values = [0.5 * s + beta * np.abs(a).sum() + 0.5 * ridge * a @ a for s, a in zip(lost, (candidate[0], best.A[0]))]
+    assert value[0] == pytest.approx(values[0], rel=1e-9, abs=1e-11 * zz[0])
+    excess = [values[0] - values[1]]
     assert gap[0] >= excess[0] - 1e-9 * (1 + zz[0])
 
 
 def test_gap_of_an_infeasible_row_is_infinite():
     M, Z = data(r=1)
-    assert certify(*gram(M, Z), np.full((1, 8), 1.0), kappa=7.9)[0] == np.inf
+    assert duality_gap(*gram(M, Z), np.full((1, 8), 1.0), kappa=7.9)[0] == np.inf
 
 
 def test_ridge_term_of_the_gap():
@@ -424,8 +450,8 @@ def test_ridge_term_of_the_gap():
     M, Z = data(seed=11)
     G, C, zz = gram(M, Z)
     rows = solve_rows(G, C, zz, kappa=0.4, ridge=5.0)
-    gap = certify(G, C, zz, rows.A, kappa=0.4, ridge=5.0)
-    assert (gap >= -1e-12 * zz).all() and (gap <= 1e-6 * objective(G, C, zz, rows.A, ridge=5.0)).all()
+    gap, value = duality_gap(G, C, zz, rows.A, kappa=0.4, ridge=5.0)
+    assert (gap >= -1e-12 * zz).all() and (gap <= 1e-6 * value).all()
 
 
 def projected_optimum(M, Z, ball, kappa):
@@ -486,7 +512,7 @@ def test_a_lost_direction_shows_in_the_certificate():
     lost = 0.5 * ((M @ A[0] - z[:, 0]) ** 2).sum()
     assert lost > 1.0
     for ball in (np.zeros(5, bool), np.arange(5) < 2):
-        assert certify(G, C, zz, A, kappa=5.0, ball_mask=ball)[0] > 0.99 * lost
+        assert duality_gap(G, C, zz, A, kappa=5.0, ball_mask=ball)[0] > 0.99 * lost
 
 
 @pytest.mark.parametrize("eps", [1e-8, 1e-7, 6e-7, 1.2e-6, 2e-6, 3e-6, 1e-5])
@@ -500,7 +526,7 @@ def test_nearly_equal_free_columns_are_certified_or_said_to_be_inaccurate(eps):
         data = gram(M, Z)
         rows = solve_rows(*data, kappa=0.4, ball_mask=ball)
         np.testing.assert_allclose(
-            rows.gap, certify(*data, rows.A, kappa=0.4, ball_mask=ball), rtol=1e-6, atol=1e-12 * data[2].max()
+            rows.gap, duality_gap(*data, rows.A, kappa=0.4, ball_mask=ball)[0], rtol=1e-6, atol=1e-12 * data[2].max()
         )
         excess = 0.5 * ((Z - M @ rows.A.T) ** 2).sum(0) - projected_optimum(M, Z, ball, 0.4)
         assert (excess <= rows.gap + 1e-9 * data[2]).all()
@@ -567,7 +593,7 @@ def test_data_that_no_columns_have_are_refused():
 def test_bad_arguments_of_the_certificate(change, message):
     M, Z = data()
     with pytest.raises(ValueError, match=message):
-        certify(*gram(M, Z), np.zeros((3, 8)), **{"kappa": 1.0, **change})
+        duality_gap(*gram(M, Z), np.zeros((3, 8)), **{"kappa": 1.0, **change})
 
 
 @pytest.mark.parametrize("chunk", [0, -3])

@@ -113,6 +113,36 @@ def test_the_same_name_from_another_module_is_another_definition(package):
     assert key(package, code) != straight
 
 
+TABLES = """
+from pkg.a import f
+from pkg.sub.show import tabulate
+found = f(3)
+results.record_all({"total": found})
+results.record_curves({"curve": found})
+results.rows({"A": "total"}, {"value": "{}"}, corner="a label")
+tabulate(found, results.values)
+print(found)
+"""
+
+
+def test_what_feeds_record_all_counts_and_what_shows_it_does_not(package):
+    (package / "pkg" / "sub" / "show.py").write_text("def tabulate(x, values):\n    return x\n")
+    code = f"{TABLES}results.record('later', found)\n"
+    before = key(package, code)
+    edit(package, "sub/show.py", "return x", "return [x]")
+    assert key(package, code.replace("a label", "another label")) == before
+    edit(package, "sub/b.py", "x - 1", "x - 2")
+    assert key(package, code) != before
+
+
+def test_a_show_file_that_is_handed_the_recorder_counts(package):
+    (package / "pkg" / "sub" / "show.py").write_text("def tabulate(x, values):\n    values.record('x', x)\n")
+    code = TABLES.replace("results.values", "results")
+    before = key(package, code)
+    edit(package, "sub/show.py", "('x', x)", "('x', -x)")
+    assert key(package, code) != before
+
+
 def test_lazy_names_lead_to_their_modules(package):
     code = "from pkg.lazy import Thing\nresults.record('t', Thing)\n"
     before = key(package, code)
@@ -194,6 +224,14 @@ results.record('best', best)
 
 
 @pytest.mark.parametrize(
+    "around", ["pd.DataFrame(results.record_all(values))", "shown = results.record_curves(values)"]
+)
+def test_slice_keeps_what_records_whatever_stands_around_it(around):
+    code = f"import pandas as pd\nvalues = {{'a': 1}}\n{around}\n"
+    assert sliced(code) == ["values = {'a': 1}", around]
+
+
+@pytest.mark.parametrize(
     "change", [{"parameters": {"seed": 2}}, {"data": {"mnist": "ab"}}, {"source": "x"}, {"modules": []}]
 )
 def test_every_part_counts(package, change):
@@ -270,10 +308,15 @@ def test_an_edit_in_any_module_of_a_closure_reaches_the_keys():
         whole._texts[node] = text
 
 
+# Their show.py still has functions that make recorded values.
+SHOW_COMPUTES = {"ch2_networks", "ch4_resnet20_cifar"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_draws_or_builds_pages_is_in_no_key(name):
     found = Graph()
     closure = found.closure(notebook_refs(code_of(read_notebook(name)), found)[1])
+    assert any(module.endswith(".show") for module in closure) is (name in SHOW_COMPUTES)
     assert not [
         module for module in closure if module.startswith("reproduction.book") or module == "reproduction.core.plots"
     ]

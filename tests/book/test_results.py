@@ -49,6 +49,34 @@ def test_a_key_is_recorded_once():
         results.record_curve("c", [1])
 
 
+def test_several_values_are_recorded_in_one_call():
+    results = Results("n", "quick", [0])
+    results.record_all({"a": 1, "b": ([2.0, 3.0], "s"), "c": (4, 5)}, "m")
+    results.record_curves({"k": [1], "l": {"x": (2,)}})
+    assert results.values == {"a": 1, "b": [2.0, 3.0], "c": [4, 5]}
+    assert results.units == {"a": "m", "b": "s", "c": "m"}
+    assert results.curves == {"k": [1], "l": {"x": [2]}}
+    with pytest.raises(ValueError, match="'b'"):
+        results.record_all({"b": 1})
+
+
+def test_rows_are_recorded_values_by_row_and_column():
+    results = Results("n", "quick", [0, 1])
+    results.record_all({"mse_a": [1.0, 3.0], "mse_b": 0.123456, "size_b": 7})
+    table = results.rows(
+        {"A": "a", "B": "b"},
+        {"error": "mse_{}", "size": "size_{}"},
+        corner="model",
+        texts={"exact": {"error": "none"}},
+        digits=5,
+    )
+    assert table.index.tolist() == ["A", "B", "exact"] and table.index.name == "model"
+    assert table["error"].tolist() == ["2 [1, 3]", "0.12346", "none"]
+    assert table["size"].tolist() == ["", "7", ""]
+    with pytest.raises(KeyError, match="'time_{}' for a, b"):
+        results.rows({"A": "a", "B": "b"}, {"time": "time_{}"})
+
+
 def test_save_and_load(tmp_path):
     path = tmp_path / "deep" / "r.json"
     save(path, {"a": 1})

@@ -85,11 +85,30 @@ class Results:
         self.values[key] = plain(values)
         self.units[key] = unit
 
+    def record_all(self, values: Mapping[str, Any], unit: str = "") -> None:
+        """Record several values, in the order in which they are given.
+
+        Args:
+            values: key -> what `record` takes, or a pair (value, unit).
+            unit: of the values that are given without one.
+
+        Raises:
+            ValueError: when a key is taken.
+        """
+        for key, value in values.items():
+            paired = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
+            self.record(key, *(value if paired else (value, unit)))
+
     def record_curve(self, key: str, curve: Any) -> None:
         """Record the data behind a figure (any nesting of mappings, lists and numbers)."""
         if key in self.curves:
             raise ValueError(f"{self.notebook}: curve {key!r} is recorded twice")
         self.curves[key] = plain(curve)
+
+    def record_curves(self, curves: Mapping[str, Any]) -> None:
+        """Record the data behind several figures, key -> what `record_curve` takes."""
+        for key, curve in curves.items():
+            self.record_curve(key, curve)
 
     def content(self, *, withheld: bool = False) -> dict[str, Any]:
         """All that was recorded, as it stands in a results file.
@@ -150,6 +169,46 @@ class Results:
                 "unit": self.units[key],
             }
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def rows(
+        self,
+        parts: Mapping[Any, str],
+        columns: Mapping[str, str],
+        *,
+        corner: str = "",
+        texts: Mapping[Any, Mapping[str, Any]] | None = None,
+        digits: int = 3,
+    ):
+        """Median and range of recorded values as a DataFrame, one key a cell.
+
+        It only shows: labels and texts enter no key of the notebook's results.
+
+        Args:
+            parts: label of a row -> its part of the keys; labels that are tuples make an index of several levels.
+            columns: label of a column -> its keys, with `{}` where the row's part stands; a cell without a value is
+                empty.
+            corner: what the rows are, above their labels.
+            texts: label of a row -> label of a column -> what stands there instead. Rows and columns that only occur
+                here come last.
+            digits: of a number that is not whole.
+
+        Raises:
+            KeyError: when no row has a recorded value in a column, naming the column's key.
+        """
+        import pandas as pd
+
+        table: dict[Any, dict[str, Any]] = {row: {} for row in parts}
+        for column, pattern in columns.items():
+            keys = {row: pattern.format(part) for row, part in parts.items()}
+            if not any(key in self.values for key in keys.values()):
+                raise KeyError(
+                    f"{self.notebook}: no value is recorded under {pattern!r} for {', '.join(parts.values())}"
+                )
+            for row, key in keys.items():
+                table[row][column] = summary(self.values[key], digits) if key in self.values else ""
+        for row, cells in (texts or {}).items():
+            table.setdefault(row, {}).update(cells)
+        return pd.DataFrame.from_dict(table, orient="index").fillna("").rename_axis(corner or None)
 
 
 def summary(values: Any, digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""The part of a notebook that computes what it records: a backward slice from `results.record`.
+"""The part of a notebook that computes what it records: a backward slice from `results.record` and its like.
 
 Kept are the statements that a recorded value can depend on: those that bind, change or pass on a name that is needed
 later, and calls for an effect on the whole process. Left out are drawing, printing, tables for the eye and texts, so
@@ -16,7 +16,8 @@ from reproduction.book.graph import Graph, Module, Ref, stored_names
 DISPLAYS = ("matplotlib", "seaborn", "IPython", "pandas")
 PRINTS = {"print", "display"}
 RECORDER = "results"
-SHOWING_METHODS = ("table", "cost")
+SHOWING_METHODS = ("table", "cost", "rows")
+SHOWING_FILE = "show"  # a package's file of figures and tables
 
 
 def computing(graph: Graph, notebook: Module) -> list[ast.stmt]:
@@ -47,6 +48,16 @@ def root_of(node: ast.AST, *, calls: bool = False) -> str | None:
     while isinstance(node, (ast.Attribute, ast.Subscript)) or (calls and isinstance(node, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def records(node: ast.AST) -> bool:
+    """Whether a piece of code calls a method of the recorder that records."""
+    calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    return any(root_of(call) == RECORDER and call.attr.startswith("record") for call in calls)
 
 
 class Slice:
@@ -116,7 +127,7 @@ class Slice:
                 for node in ast.walk(statement):
                     if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
                         changed |= {root} if (root := root_of(node)) else set()
-                if not any(self.needed(name, live) for name in changed):
+                if not records(statement) and not any(self.needed(name, live) for name in changed):
                     return None
                 if isinstance(statement, ast.Assign):
                     whole = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
@@ -152,6 +163,8 @@ class Slice:
 
     def acts(self, call: ast.expr, live: set[str]) -> bool:
         """Whether an expression may change a needed name, or the process."""
+        if records(call):
+            return True
         given = self.notebook.imports.get(root_of(call, calls=True) or "")
         if isinstance(given, str) and given.split(".")[0].split(":")[0] in DISPLAYS:
             return False
@@ -163,10 +176,14 @@ class Slice:
         if root == RECORDER and isinstance(call.func, ast.Attribute):
             return call.func.attr not in SHOWING_METHODS
         target = self.notebook.imports.get(root)
-        passed = {name for argument in (*call.args, *call.keywords) for name in free_names(argument)}
+        passed = {name for argument in _arguments(call) for name in free_names(argument)}
         if isinstance(target, Ref):
             inner = f"{target.module}.{target.name}"
-            shown = self.graph.is_shown(inner if self.graph.file(inner) else target.module)
+            module = inner if self.graph.file(inner) else target.module
+            shown = self.graph.is_shown(module)
+            if module.rpartition(".")[2] == SHOWING_FILE:
+                # What shows reads recorded values; to be handed the recorder itself would let it record.
+                shown = not any(isinstance(a, ast.Name) and a.id == RECORDER for a in _arguments(call))
             # First-party code has no global state: a call acts on what it is given, or for its own sake.
             return not shown and (not passed or any(self.needed(name, live) for name in passed))
         if isinstance(target, str):

@@ -32,8 +32,8 @@ def results():
     elimination = sim.eliminate(G, C, zz, n_remove=5, kappa=0.5)
     states, fitted = sim.states(network, U), sim.fit_sim(network, U)
     sparse = sim.sparsify(network, U, budget=sim.kappa(0.9))
-    bounds = robustness.bounds(model, U[:20], eps=0.1)
-    certified = robustness.certify(model, U[:20], y[:20], eps=0.1)
+    bounds = robustness.bounds(model, U[:20], 0.1)
+    certified = robustness.certify(model, U[:20], y[:20], 0.1)
     dataset = Dataset(
         rng.standard_normal((300, 5)),
         rng.standard_normal(300),

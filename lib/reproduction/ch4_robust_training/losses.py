@@ -124,7 +124,7 @@ def trained_facts(model: ImplicitModel, u: np.ndarray, labels: np.ndarray, eps: 
     """
     with torch.no_grad():
         y0 = model(torch.as_tensor(u, dtype=model.A.dtype)).double().numpy()
-    interval = bounds(model, u, eps=eps, method="interval")
+    interval = bounds(model, u, eps, method="interval")
     boxes = {
         "s": (y0, eps * np.asarray(sensitivity_matrix(model)).sum(1)),
         "interval": (0.5 * (interval.lb + interval.ub), 0.5 * (interval.ub - interval.lb)),

@@ -33,8 +33,8 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
+from implicit_models.robustness.bounding.options import check_relaxation
 from implicit_models.robustness.bounding.result import Bounds, finished
-from implicit_models.robustness.checking.certificate_fields import RELAXATIONS
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification, rounding_of, specification
@@ -356,8 +356,7 @@ def lp_bounds(
         Tsai thesis (2024), Theorem 7 and the two programmes after it; the triangle: Ehlers (2017), Salman et al.
         (2019).
     """
-    if relaxation not in RELAXATIONS:
-        raise ValueError(f"unknown relaxation {relaxation!r}; choose one of {', '.join(RELAXATIONS)}")
+    check_relaxation(relaxation)
     _slopes(task)
     functionals = specification(task, inputs, spec)
     N, k, n = len(inputs.centre), functionals.k, task.n

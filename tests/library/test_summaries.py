@@ -55,7 +55,7 @@ def results():
         "sparse": (sparse, ["GraphModule", "sparsity"]),
         "report": (sparse.report, ["row_entries", "sparsity_of_full_matrix"]),
         "layer": (sparse.report.layers[0], ["gap", "fit"]),
-        "bounds": (bounds, ["float64 (20, 60)", "20 ok", "dual"]),
+        "bounds": (bounds, ["float64 (20, 60)", "20 certified", "dual"]),
         "bounds certificate": (bounds.cert, ["kind", "pf", "float64 (20, 4)"]),
         "check": (robustness.check(bounds.cert), ["bool (20,), 20 true", "proved"]),
         "certification": (certified, ["safe", "certified_accuracy"]),

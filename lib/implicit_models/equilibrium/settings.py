@@ -7,10 +7,11 @@ import math
 import numbers
 from dataclasses import dataclass
 
+from implicit_models.status import check_on_failure
+
 SOLVERS = ("auto", "picard", "anderson", "gauss_seidel", "newton")
 TOL_MODES = ("relative", "absolute")
 BACKWARDS = ("implicit", "jfb", "phantom", "unroll")
-ON_FAILURE = ("warn", "raise", "ignore")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -47,7 +48,7 @@ class SolverSettings:
         _one_of("solver", self.solver, SOLVERS)
         _one_of("tol_mode", self.tol_mode, TOL_MODES)
         _one_of("backward", self.backward, BACKWARDS)
-        _one_of("on_failure", self.on_failure, ON_FAILURE)
+        check_on_failure(self.on_failure)
         if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
             raise TypeError(f"tol must be a number, got {self.tol!r}")
         if not (math.isfinite(self.tol) and self.tol > 0):

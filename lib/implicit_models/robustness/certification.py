@@ -27,6 +27,7 @@ from implicit_models.robustness.bounding.result import Bounds
 from implicit_models.robustness.input_sets import InputSet, Uncertainty, input_set
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import margins, specification
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 _SEARCH = PGD()
@@ -36,9 +37,9 @@ _SEARCH = PGD()
 class Certification:
     """Verdicts of a batch.
 
-    status (N,): "safe" | "unsafe" | "unknown". margin (N,): lower bound of the smallest margin over the set, NaN where
-    there is none, infinite for a single class. witness (N, p): the input of another class, NaN rows unless unsafe.
-    bounds: of the margins, None for a single class.
+    status (N,): SAFE | UNSAFE | UNKNOWN of `Status`. margin (N,): lower bound of the smallest margin over the set, NaN
+    where there is none, infinite for a single class. witness (N, p): the input of another class, NaN rows unless
+    unsafe. bounds: of the margins, None for a single class.
     """
 
     status: Shaped[np.ndarray, " N"]
@@ -52,7 +53,7 @@ class Certification:
     @property
     def certified_accuracy(self) -> float:
         """Share of samples that are safe; a sample that is misclassified itself is unsafe."""
-        return float((self.status == "safe").mean())
+        return float((self.status == Status.SAFE).mean())
 
 
 def certify(
@@ -105,24 +106,24 @@ def certify(
     if not (search is None or isinstance(search, PGD)):
         raise TypeError(f"search must be PGD(...) or None, got {search!r}")
     checked_count("seed", seed)
-    status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
+    status, witness, finite = np.full(N, Status.UNKNOWN), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
-        return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
+        return Certification(np.where(finite, Status.SAFE, status), np.where(finite, np.inf, np.nan), witness, None)
     first = replace(chosen, splits=0) if isinstance(chosen, Dual) else chosen
     found = bounds(task, U, given, method=first, sides="both" if isinstance(first, str) else "lower", spec=spec)
     least = found.lb.min(axis=1)
     with np.errstate(invalid="ignore"):
-        status[(found.status == "ok") & (least > 0)] = "safe"
+        status[(found.status == Status.CERTIFIED) & (least > 0)] = Status.SAFE
     labels = as_array(y)
 
     def show(candidates: np.ndarray, rows: np.ndarray) -> None:
         part = around.take(rows)
         candidates = np.clip(candidates, part.lower, part.upper)  # rounded steps may end an ulp outside
         broken = _broken(task, candidates, spec[rows]) & part.contains(candidates)
-        status[rows[broken]], witness[rows[broken]] = "unsafe", candidates[broken]
+        status[rows[broken]], witness[rows[broken]] = Status.UNSAFE, candidates[broken]
 
     def undecided() -> np.ndarray:
-        return np.flatnonzero((status == "unknown") & finite)
+        return np.flatnonzero((status == Status.UNKNOWN) & finite)
 
     if (rows := undecided()).size:
         show(U[rows], rows)
@@ -139,14 +140,14 @@ def certify(
             order[rows] >= labels[rows, None]
         )  # functional j of `margins` is class j, or j + 1 from the label on
         show(pgd(searched, U[rows], labels[rows], around.take(rows), search, targets=targets, seed=seed), rows)
-    margin = np.where(found.status == "ok", least, np.nan)
+    margin = np.where(found.status == Status.CERTIFIED, least, np.nan)
     if isinstance(chosen, Dual) and chosen.splits and (rows := undecided()).size:
         split = bounds(
             task, U[rows], given.take(rows), method=replace(chosen, early_stop=True), sides="lower", spec=spec[rows]
         )
-        better = np.where(split.status == "ok", split.lb.min(axis=1), np.nan)
+        better = np.where(split.status == Status.CERTIFIED, split.lb.min(axis=1), np.nan)
         margin[rows] = np.fmax(margin[rows], better)
-        status[rows[better > 0]] = "safe"
+        status[rows[better > 0]] = Status.SAFE
     return Certification(status, margin, witness, found)
 
 

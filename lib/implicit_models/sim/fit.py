@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import numbers
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from implicit_models.sim.parallel.chunk_store import Chunk, content_key, read_ma
 from implicit_models.sim.parallel.run import chunks_of, map_chunks
 from implicit_models.sim.problem import row_problem
 from implicit_models.sim.result import SIMResult, original_units
+from implicit_models.status import Status, check_on_failure, report
 
 OBJECTIVES = ("l1", "l2", "perspective", "none")
 CHUNKS = 64  # the layout depends on the rows alone, and so do the bits of the result
@@ -91,7 +91,7 @@ def solve_chunk(
         ("multiplier", np.nan),
         ("gap", np.nan),
         ("n_steps", 0),
-        ("status", "not_finite"),
+        ("status", Status.NOT_FINITE),
     ):
         out[name][~good] = lost
     return out
@@ -177,12 +177,10 @@ def report_failed_rows(fitted: SIMResult, on_failure: str) -> None:
     message = f"{lost.size} of {len(fitted.status)} rows are not certified: row {named}" + (
         ", ..." if lost.size > 5 else ""
     )
-    report = RowsNotCertified(
+    failure = RowsNotCertified(
         f"{message}; rows of status not_finite or infeasible have no values", tuple(int(i) for i in lost)
     )
-    if on_failure == "raise":
-        raise report
-    warnings.warn(report, stacklevel=3)
+    report(failure, on_failure, stacklevel=3)
 
 
 def fit_sim(
@@ -260,8 +258,7 @@ def fit_sim(
 
     if objective not in OBJECTIVES:
         raise ValueError(f"unknown objective {objective!r}; choose one of {', '.join(OBJECTIVES)}")
-    if on_failure not in ("warn", "raise", "ignore"):
-        raise ValueError(f"on_failure must be 'warn', 'raise' or 'ignore', got {on_failure!r}")
+    check_on_failure(on_failure)
     if ball not in ("state", "row"):
         raise ValueError(f"ball must be 'state' or 'row', got {ball!r}")
     if feedback not in ("full", "strict_upper"):

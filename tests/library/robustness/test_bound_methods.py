@@ -65,7 +65,7 @@ def test_no_option_is_ignored():
     task, U = cyclic(0), np.zeros((1, 4))
     for method in METHODS:
         if method in ("dual", "lp"):
-            assert bounds(task, U, 0.1, method=method, sides="lower").status[0] == "ok"
+            assert bounds(task, U, 0.1, method=method, sides="lower").status[0] == "certified"
         else:
             with pytest.raises(ValueError, match=f"sides='lower' .*{method!r}"):
                 bounds(task, U, 0.1, method=method, sides="lower")
@@ -77,7 +77,7 @@ def test_no_option_is_ignored():
         LP("displayed"),
         LP(passes=2),
     ):
-        assert bounds(task, U, 0.1, method=method).status[0] == "ok"
+        assert bounds(task, U, 0.1, method=method).status[0] == "certified"
 
 
 def test_integers_of_numpy_are_counts():
@@ -132,7 +132,7 @@ def test_takes_models_tensors_and_every_method():
             found.lb.dtype == np.float64
             and found.xl.shape == (3, 7)
             and found.lb.shape == (3, 3)
-            and list(found.status) == ["ok"] * 3
+            and list(found.status) == ["certified"] * 3
         )
         assert (found.lb <= y + 1e-4).all() and (found.ub >= y - 1e-4).all()
         assert (found.ub > found.lb).all() and found.cert.method == method
@@ -151,7 +151,7 @@ def test_a_sample_that_fails_leaves_the_others(monkeypatch):
 
     monkeypatch.setattr(bound_methods, "state_interval", failing)
     part = bounds(task, U, 0.1, method="dual")
-    assert list(part.status) == ["ok", "ok", "failed", "ok"]
+    assert list(part.status) == ["certified", "certified", "failed", "certified"]
     rows = [0, 1, 3]
     assert np.array_equal(part.lb[rows], whole.lb[rows]) and np.isnan(part.lb[2]).all() and np.isnan(part.xh[2]).all()
 

@@ -103,7 +103,7 @@ def test_every_kind_of_model(seed, activation, kind, method, sparse):
         options["radius"] = 0.2
     P = model(seed, activation=list(activation) if blockwise else activation, sparse=sparse, **options)
     found = bounds(P, points(P), 0.3, method=method)
-    assert set(found.status) == {"ok"}
+    assert set(found.status) == {"certified"}
     result = check(found.cert)
     assert result, result.reason
     V = points(P)[:, None] + np.random.default_rng(seed).uniform(-0.3, 0.3, size=(3, 50, P.p))
@@ -233,7 +233,7 @@ def test_samples_without_a_claim_do_not_count():
     found = bounds(P, U, 0.1, method="dual")
     result = check(found.cert)
     assert result and result.samples.all() and found.status[1] == "not_finite"
-    assert "not finite has a claim" in check(changed(found.cert, status=np.full(3, "ok"))).reason
+    assert "not finite has a claim" in check(changed(found.cert, status=np.full(3, "certified"))).reason
 
 
 def test_no_solver_is_imported():
@@ -429,12 +429,12 @@ def test_numbers_of_another_shape_type_or_value(name):
             "status",
             [
                 None,
-                "ok",
-                ["ok"],
-                np.array(["ok"]),
+                "certified",
+                ["certified"],
+                np.array(["certified"]),
                 np.array(["OK"] * 3),
-                np.array([b"ok"] * 3),
-                np.array([["ok"]] * 3),
+                np.array([b"certified"] * 3),
+                np.array([["certified"]] * 3),
                 np.array(["failed"] * 3),
                 3,
             ],
@@ -550,7 +550,7 @@ def test_a_sample_that_is_not_finite_among_radii_of_their_own(method):
     for sets in (Box(0.1, clip=(0, 1)), Box(np.full((3, 4), 0.1)), SparseBox(np.full((3, 4), 0.1), 2)):
         found = bounds(P, U, sets, method=method)
         result = check(found.cert)
-        assert list(found.status) == ["ok", "not_finite", "ok"] and result, result.reason
+        assert list(found.status) == ["certified", "not_finite", "certified"] and result, result.reason
     wrong = changed(found.cert, radius=np.where(np.arange(3)[:, None] == 0, np.nan, 0.1) + np.zeros(4))
     assert not check(wrong)
 
@@ -569,7 +569,7 @@ def test_models_of_every_size_pass(method, activation):
             )
             found = bounds(P, size * rng.uniform(size=(2, 3)), eps * size, method=method)
             result = check(found.cert)
-            assert set(found.status) == {"ok"} and result, (size, eps, n, result.reason)
+            assert set(found.status) == {"certified"} and result, (size, eps, n, result.reason)
             assert not check(changed(found.cert, lb=found.ub + 1e-6 * size))
 
 

@@ -119,7 +119,7 @@ def test_loops_below_minus_one(activation):
     task = from_matrices(A, rng.normal(size=(5, 3)), rng.normal(size=(2, 5)), None, activation)
     centre = rng.normal(size=(1, 3))
     found = bounds(task, centre, 0.5, method="interval")
-    assert found.status[0] == "ok"
+    assert found.status[0] == "certified"
     U = centre + 0.5 * rng.uniform(-1, 1, (500, 3))
     x, error = task.equilibrium(U)
     assert (x + error >= found.xl).all() and (x - error <= found.xh).all()
@@ -164,7 +164,7 @@ def test_hard_cases():
     broken = U.copy()
     broken[2, 1] = np.nan
     part = bounds(task, broken, Box([0.1, 0.0, 0.2, 0.0]), method="interval")
-    assert list(part.status) == ["ok", "ok", "not_finite", "ok", "ok"]
+    assert list(part.status) == ["certified", "certified", "not_finite", "certified", "certified"]
     rows = [0, 1, 3, 4]
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
         assert (
@@ -204,7 +204,7 @@ def test_strong_loops_of_smooth_maps_against_bracketed_roots(activation, a):
     U = np.linspace(-1.2 * abs(a), 1.2 * abs(a), 801)
     found = bounds(task, U[:, None], eps, method="interval")
     low, high = (np.array([scalar_root(a, phi, u) for u in U + side * eps]) for side in (-1, 1))
-    assert set(found.status) == {"ok"} and check(found.cert)
+    assert set(found.status) == {"certified"} and check(found.cert)
     room = 1e-13 * (1 + abs(a))
     assert (found.zl[:, 0] <= low + room).all() and (found.zh[:, 0] >= high - room).all()
     np.testing.assert_allclose(found.zl[:, 0], low, atol=1e-7)
@@ -283,4 +283,4 @@ def test_an_inclusion_that_does_not_hold_is_no_bound(monkeypatch):
 
     monkeypatch.setattr(interval_module, "_image", wrong)
     found = bounds(cyclic(0), np.random.default_rng(0).normal(size=(3, 4)), 0.1, method="interval")
-    assert list(found.status) == ["ok", "failed", "ok"] and np.isnan(found.lb[1]).all()
+    assert list(found.status) == ["certified", "failed", "certified"] and np.isnan(found.lb[1]).all()

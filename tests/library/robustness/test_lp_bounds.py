@@ -109,7 +109,7 @@ def test_equal_to_a_plain_programme_by_scipy(relaxation, card, activation):
     triangle = relaxation == "triangle"
     found = bounds(P, U, sets, method=LP(passes=0) if triangle else LP(relaxation))
     start = bounds(P, U, sets, method=Dual(passes=0) if triangle else "box")
-    assert set(found.status) == {"ok"}
+    assert set(found.status) == {"certified"}
     for i in range(len(U)):
         for k, c in enumerate(np.eye(P.q)):
             lower = scipy_lower(P, c, U[i], sigma, relaxation, found, i, card)
@@ -200,7 +200,7 @@ def test_a_sample_that_is_not_finite_leaves_the_others():
     alone = bounds(P, U[[0, 2]], 0.1, method="lp")
     U[1, 0] = np.nan
     found = bounds(P, U, 0.1, method="lp")
-    assert list(found.status) == ["ok", "not_finite", "ok"] and np.isnan(found.lb[1]).all()
+    assert list(found.status) == ["certified", "not_finite", "certified"] and np.isnan(found.lb[1]).all()
     np.testing.assert_allclose(found.lb[[0, 2]], alone.lb, atol=1e-9)
 
 
@@ -242,7 +242,7 @@ def test_a_sample_whose_programme_fails_leaves_the_others(monkeypatch):
 
     monkeypatch.setattr(lp.Programme, "minimise", fail)
     found = bounds(P, U, 0.2, method="lp")
-    assert list(found.status) == ["ok", "failed", "ok"] and np.isnan(found.lb[1]).all()
+    assert list(found.status) == ["certified", "failed", "certified"] and np.isnan(found.lb[1]).all()
     np.testing.assert_array_equal(found.lb[[0, 2]], honest.lb[[0, 2]])
     assert check(found.cert)
 

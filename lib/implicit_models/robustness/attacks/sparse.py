@@ -27,6 +27,7 @@ from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.bounding.options import Dual
 from implicit_models.robustness.input_sets import Box, Replace, SparseBox, Uncertainty
 from implicit_models.robustness.problem import Problem, problem
+from implicit_models.status import Status
 
 SCORES = ("sensitivity", "gradient", "label_gradient", "random")
 PAIR_CANDIDATES = 48
@@ -247,7 +248,7 @@ def lp_attack(
     C, D = (M.toarray() if hasattr(M, "toarray") else M for M in (task.C, task.D))
     clean = logits(network, U)
     x0 = task.equilibrium(U)[0]
-    for i in np.flatnonzero(start.status == "ok"):
+    for i in np.flatnonzero(start.status == Status.CERTIFIED):
         units = batch_units(task, start, relaxation, i)
         programme.set_sample(i, units)
         if how.objective == "discrepancy":

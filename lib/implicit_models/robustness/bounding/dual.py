@@ -34,6 +34,7 @@ from implicit_models.robustness.checking.checker import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification, rounding_of
+from implicit_models.status import Status
 
 ASCENT_STEPS = 20
 KEEP_BYTES = 256 * 2**20  # multipliers kept for the checker, at most
@@ -70,7 +71,7 @@ def dual_bounds(
     A, B = (np.ascontiguousarray(M.toarray() if sp.issparse(M) else M) for M in (task.A, task.B))
     code, slope = unit_codes(task.activation)
     zl, zh, xl, xh, lower, upper = (np.array(v) for v in (start.zl, start.zh, start.xl, start.xh, start.lb, start.ub))
-    ok = start.status == "ok"
+    ok = start.status == Status.CERTIFIED
     absolute = np.abs(B)
     reach = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * absolute.sum(axis=1) + inputs.support(B)
     largest = np.abs(np.stack([start.xl, start.xh, start.zl, start.zh])).max(axis=0)
@@ -136,7 +137,7 @@ def dual_bounds(
     if kept:
         evidence |= {"lam_low": lam_low, "lam_high": lam_high if both else None}
     found = finished(task, inputs, functionals, start.status.copy(), "dual", fields, **evidence)
-    return replace(found, lb=np.where((found.status == "ok")[:, None], split, np.nan)) if splits else found
+    return replace(found, lb=np.where((found.status == Status.CERTIFIED)[:, None], split, np.nan)) if splits else found
 
 
 def _stages(counts, units, sides, turn, lams, stage_zl, stage_zh, passes) -> tuple[Stage, ...]:

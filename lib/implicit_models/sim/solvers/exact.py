@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from implicit_models.status import Status
+
 OBJECTIVES = ("l1", "l2", "perspective", "none")
 
 
@@ -181,12 +183,12 @@ def exact_rows(
     r, d = T.shape[0], V.shape[1]
     mask = np.ones(d, dtype=bool) if ball_mask is None else np.asarray(ball_mask, dtype=bool)
     A, multiplier, gap, residual = (np.full(shape, np.nan) for shape in ((r, d), r, r, r))
-    steps, status = np.zeros(r, dtype=np.int64), np.full(r, "infeasible", dtype="<U12")
+    steps, status = np.zeros(r, dtype=np.int64), np.full(r, Status.INFEASIBLE, dtype="<U12")
     weights = (objective, alpha, beta, eta)
     problem, a, t, equations, ball = _problem(cp, V, mask, kappa, *weights)
     for i in range(r):
         if not np.isfinite(T[i]).all():
-            status[i] = "not_finite"
+            status[i] = Status.NOT_FINITE
             continue
         if consistent is not None and not consistent[i]:
             continue
@@ -194,7 +196,7 @@ def exact_rows(
         try:
             problem.solve(solver=solver)
         except cp.SolverError:
-            status[i] = "inaccurate"
+            status[i] = Status.INACCURATE
             continue
         if a.value is None or problem.status in ("infeasible", "infeasible_inaccurate"):
             continue
@@ -210,7 +212,7 @@ def exact_rows(
         size = float(np.abs(T[i]).max(initial=0.0))
         residual[i] = float(np.abs(V @ found - T[i]).max(initial=0.0)) / (size or 1.0)
         held = residual[i] <= max(rtol, 10 * zero_below)
-        status[i] = "optimal" if gap[i] <= rtol * (1 + abs(value)) and held else "inaccurate"
+        status[i] = Status.OPTIMAL if gap[i] <= rtol * (1 + abs(value)) and held else Status.INACCURATE
         A[i] = found
     return ExactRows(A, multiplier, gap, steps, status, residual)
 

@@ -34,6 +34,7 @@ from jaxtyping import Bool, Float
 
 from implicit_models.sim.solvers.perspective_fista import fista_rows
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
+from implicit_models.status import Status
 
 FISTA_BATCH, FISTA_BATCHES = 2000, 20  # iterations between two certificates, and how many times
 ROUNDS = 3  # passes of the active set: a later one starts from an earlier one's end and removes its rounding
@@ -229,11 +230,11 @@ def solve_perspective_rows(
         gap, objective = certify_perspective(G, C[at], zz[at], A[at], kappa=kappas[at], ball_mask=ball, **weights)
         return gap, (gap <= rtol * objective) | (gap <= 0.5 * atol * zz[at])
 
-    live = np.flatnonzero(status != "not_finite")
+    live = np.flatnonzero(status != Status.NOT_FINITE)
     gap = np.full(C.shape[0], np.nan)
     gap[live], good = gaps(live)
     todo = live[~good]
-    status[live[good]] = "optimal"
+    status[live[good]] = Status.OPTIMAL
     for _ in range(ROUNDS):
         if todo.size == 0:
             break
@@ -245,7 +246,7 @@ def solve_perspective_rows(
         _inside(a, radius, ball)
         A[todo], mu[todo] = a, m
         gap[todo], good = gaps(todo)
-        status[todo[good]] = "optimal"
+        status[todo[good]] = Status.OPTIMAL
         todo = todo[~good]
     lipschitz = 1.02 * float(np.linalg.eigvalsh(G)[-1]) if todo.size else 0.0
     for _ in range(FISTA_BATCHES):
@@ -257,7 +258,7 @@ def solve_perspective_rows(
         A[todo], mu[todo] = a, m
         n_steps[todo] += FISTA_BATCH
         gap[todo], good = gaps(todo)
-        status[todo] = np.where(good, "fista", "inaccurate")
+        status[todo] = np.where(good, Status.FISTA, Status.INACCURATE)
         todo = todo[~good]
     return Rows(A=A, multiplier=mu, gap=gap, n_steps=n_steps, status=status.astype(str))
 

@@ -22,6 +22,7 @@ from implicit_models.sim.solvers.gram import as_matrix
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
 from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, solve_chunk
 from implicit_models.sim.solvers.unpenalised import eliminate
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 Arrays = TypeVarTuple("Arrays")
@@ -164,10 +165,10 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
 def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -> Rows:
     """Statuses; rows without a certificate go to the fallback."""
     A, multiplier, gap, steps = rows.A, rows.multiplier, rows.gap, rows.n_steps
-    status = np.full(len(C), "optimal", dtype="<U10")
+    status = np.full(len(C), Status.OPTIMAL, dtype="<U10")
     for x in (A, gap, multiplier):
         x[~finite] = np.nan
-    status[~finite] = "not_finite"
+    status[~finite] = Status.NOT_FINITE
 
     good = _enough(gap, value, settings["rtol"], settings["slack"]) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
@@ -190,7 +191,7 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
             start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
             enough = attempt(G, C[todo], zz[todo], kappa[todo], start, rows, todo, status, **own)
             todo = todo[~enough]
-    status[todo] = "inaccurate"
+    status[todo] = Status.INACCURATE
     return Rows(A, multiplier, gap, steps, status)
 
 
@@ -240,7 +241,7 @@ def _iterated(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
     rows.A[todo] = A
     value = objective(G, C, zz, A, beta=beta, ridge=ridge)
     enough = _enough(rows.gap[todo], value, rtol, slack)
-    status[todo[enough]] = "fista"
+    status[todo[enough]] = Status.FISTA
     r = C - A @ G - ridge * A
     inside = np.abs(r[:, ball_mask]).max(axis=1, initial=0.0)
     rows.multiplier[todo] = np.where(np.isfinite(kappa), np.maximum(inside - beta, 0.0), 0.0)
@@ -259,7 +260,7 @@ def _free(G, C, zz, kappas, ball, beta, ridge, rtol, slack) -> list[Rows]:
         radius = kappa if ball.any() else np.full(len(C), np.inf)
         gap, value = gap_and_objective(G, C, zz, A, radius, ball, beta, ridge, reduced.block)
         with np.errstate(invalid="ignore"):
-            status[(status != "not_finite") & ~((gap <= rtol * value) | (gap <= enough))] = "inaccurate"
+            status[(status != Status.NOT_FINITE) & ~((gap <= rtol * value) | (gap <= enough))] = Status.INACCURATE
         result.append(Rows(A, rows.multiplier, gap, rows.n_steps, status))
     return result
 

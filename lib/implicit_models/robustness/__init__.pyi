@@ -21,5 +21,6 @@ from .interval_training import interval_training_loss as interval_training_loss
 from .losses import worst_case_loss as worst_case_loss
 from .problem import NotCertified as NotCertified
 from .problem import Problem as Problem
+from .sensitivity import SensitivityMatrix as SensitivityMatrix
 from .sensitivity import sensitivity_matrix as sensitivity_matrix
 from .specification import margins as margins

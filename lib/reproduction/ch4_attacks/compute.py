@@ -108,7 +108,7 @@ def share_table(
     """
     u, p = np.asarray(u, dtype=np.float64), u.shape[1]
     right, counts = is_right(model, u, y), [pixels(share, u.shape[1]) for share in shares]
-    S = np.asarray(sensitivity_matrix(model)) if sensitivity is None else sensitivity
+    S = sensitivity_matrix(model).S if sensitivity is None else sensitivity
     table: dict[str, Any] = {protocol: {} for protocol in PROTOCOLS}
     table["wrong"] = {}
     for protocol, of_few in PROTOCOLS.items():
@@ -143,7 +143,7 @@ def transfer_table(
     ("spread": no network); and at random.
     """
     u, right = np.asarray(u, dtype=np.float64), is_right(model, u, y)
-    S, other, before = (np.asarray(sensitivity_matrix(net)) for net in (model, surrogate, untrained))
+    S, other, before = (sensitivity_matrix(net).S for net in (model, surrogate, untrained))
     rank: dict[str, np.ndarray] = {
         "own": S[y],
         "surrogate": other[y],
@@ -256,7 +256,7 @@ def costs(model: nn.Module, u: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
     Returns: "matrix" (once), "sensitivity", "gradient" (rankings), "jsma" (the attack with a tenth of the pixels).
     """
-    u, S = np.asarray(u, dtype=np.float64), np.asarray(sensitivity_matrix(model))
+    u, S = np.asarray(u, dtype=np.float64), sensitivity_matrix(model).S
     return {
         "matrix": seconds_per_thousand(lambda: sensitivity_matrix(model), 1000),
         "sensitivity": seconds_per_thousand(lambda: scores(model, u, y, "sensitivity", sensitivity=S), len(u)),

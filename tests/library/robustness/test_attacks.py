@@ -18,6 +18,7 @@ from implicit_models.robustness.attacks.methods import attack
 from implicit_models.robustness.attacks.options import JSMA, PGD, LPAttack, Sensitivity
 from implicit_models.robustness.input_sets import Box, Replace, SparseBox
 from implicit_models.robustness.problem import from_matrices, problem
+from implicit_models.robustness.sensitivity import sensitivity_matrix
 from implicit_models.robustness.specification import margins
 from reproduction.models.seeding import seeded
 
@@ -242,8 +243,11 @@ def test_the_sensitivity_matrix_is_computed_where_it_is_not_given():
     S = np.abs(P.C) @ np.linalg.inv(np.eye(P.n) - np.abs(P.A)) @ np.abs(P.B) + np.abs(P.D)
     U = np.random.default_rng(8).uniform(size=(10, 6))
     y = right(model, U)
-    one, two = (attack(model, U, y, SparseBox(0.3, 2), Sensitivity(s)) for s in (None, S))
+    one, two, three = (
+        attack(model, U, y, SparseBox(0.3, 2), Sensitivity(s)) for s in (None, S, sensitivity_matrix(model))
+    )
     np.testing.assert_array_equal(one.U_adv, two.U_adv)
+    np.testing.assert_array_equal(one.U_adv, three.U_adv)
 
 
 def test_the_displayed_discrepancy_says_nothing_about_the_input():

@@ -102,7 +102,7 @@ class Sensitivity:
     """Inputs ranked by the row of the label in the sensitivity matrix; dense, a step along `linear_direction`.
 
     Attributes:
-        matrix: (q, p) if it is known, of a sparse attack; None to compute it.
+        matrix: `SensitivityMatrix` or (q, p) array if it is known, for a sparse attack; None to compute it.
 
     Source:
         Tsai thesis (2024), section 4.4.

@@ -46,7 +46,7 @@ def scores(
     """How much each input counts: "sensitivity" S[y], "gradient" |grad CE|, "label_gradient" |grad f_y|, or "random".
 
     Args:
-        sensitivity: (q, p) matrix S, computed if None.
+        sensitivity: `SensitivityMatrix` or (q, p) array, computed if None.
 
     Source:
         Tsai thesis (2024), section 4.4 (sensitivity and |grad f_y|).
@@ -56,11 +56,10 @@ def scores(
     if by == "random":
         return np.random.default_rng(seed).random(U.shape)
     if by == "sensitivity":
-        if sensitivity is None:
-            from implicit_models.robustness.sensitivity import sensitivity_matrix
+        from implicit_models.robustness.sensitivity import SensitivityMatrix, sensitivity_matrix
 
-            sensitivity = sensitivity_matrix(model)
-        S = np.asarray(sensitivity)
+        found = sensitivity_matrix(model) if sensitivity is None else sensitivity
+        S = np.asarray(found.S if isinstance(found, SensitivityMatrix) else found)
         if S.ndim != 2 or S.shape[1] != U.shape[1]:
             raise ValueError(f"sensitivity must have shape (q, {U.shape[1]}), got {S.shape}")
         return S[y]

@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from implicit_models.matrices import check_network
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks.options import PGD
 from implicit_models.robustness.input_sets import Uncertainty
@@ -41,7 +42,8 @@ def classifier(model: Any) -> nn.Module:
     """The torch module behind a model: itself, or that of a `Problem`.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for anything else, and naming a parameter in half precision or of another dtype than the rest.
+        ValueError: naming a parameter that is not finite.
     """
     if isinstance(model, Problem):
         A, B, C, D = (_torch(M) for M in (model.A, model.B, model.C, model.D))
@@ -57,6 +59,7 @@ def classifier(model: Any) -> nn.Module:
         ).requires_grad_(False)
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch module or a Problem, got {type(model).__name__}")
+    check_network(model)
     return model
 
 

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from data_gen.core.dataset import Dataset
-from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks.methods import attack
@@ -216,7 +216,7 @@ def trained(images: Dataset, objective: Objective, *, seed: int) -> tuple[Implic
         data={"train": images.checksum()},
     )
     path = cache_dir() / "models" / f"robust-{objective.name}-{key[:20]}.pt"
-    with file_lock(path.with_suffix(".lock")):
+    with FileLock(path.with_suffix(".lock")):
         history = _load(model, path)
         if history is None:
             history = fit(model, images.u_train, images.y_train, objective, seed=seed)

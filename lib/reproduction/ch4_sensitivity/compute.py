@@ -17,8 +17,7 @@ from jaxtyping import Float
 from scipy.stats import spearmanr
 from torch import nn
 
-from data_gen.core.dataset import Dataset
-from data_gen.core.sources import DatasetUnavailable
+from data_gen.core.dataset import Dataset, DatasetUnavailable
 from data_gen.images.vision import load
 from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.problem import Problem, from_matrices, problem

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import math
 import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 from implicit_models.status import check_on_failure
 
@@ -65,6 +67,32 @@ class SolverSettings:
     @property
     def relative(self) -> bool:
         return self.tol_mode == "relative"
+
+
+class SolverOptions(TypedDict, total=False):
+    """The fields of `SolverSettings` as keywords of a model, each with its default there."""
+
+    solver: str
+    tol: float
+    tol_mode: str
+    max_iter: int
+    backward: str
+    on_failure: str
+
+
+def solver_settings(caller: str, options: Mapping[str, Any]) -> SolverSettings:
+    """Checked settings from the keywords that a model was given.
+
+    Raises:
+        TypeError: for a keyword that is no setting, naming the caller; ValueError or TypeError: as `SolverSettings`.
+    """
+    unknown = sorted(options.keys() - SolverOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(
+            f"{caller} got an unexpected argument {', '.join(unknown)}; the settings are"
+            f" {', '.join(SolverOptions.__annotations__)}"
+        )
+    return SolverSettings(**options)
 
 
 _cached = functools.lru_cache(maxsize=256)(SolverSettings)

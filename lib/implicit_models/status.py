@@ -61,6 +61,9 @@ class Status(StrEnum):
     SINGULAR = "singular"
     NOT_FINITE = "not_finite"
 
+    def __repr__(self) -> str:
+        return repr(self.value)  # as the words of arrays show
+
     @property
     def certified(self) -> bool:
         """Whether a proof came with it."""

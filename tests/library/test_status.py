@@ -18,6 +18,7 @@ from implicit_models.status import ON_FAILURE, SOLVES, Status, check_on_failure,
 
 def test_members_are_the_words_they_stand_for():
     assert Status.NOT_FINITE == "not_finite" and f"{Status.FISTA}" == "fista" and Status("slack") is Status.SLACK
+    assert repr({Status.OPTIMAL}) == "{'optimal'}"
     stored = np.full(3, Status.INACCURATE)
     assert stored.dtype.kind == "U" and (stored == "inaccurate").all() and (stored == Status.INACCURATE).all()
     assert json.dumps({Status.OPTIMAL: Status.SAFE}) == '{"optimal": "safe"}'

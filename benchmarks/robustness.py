@@ -22,6 +22,8 @@ import numpy as np
 import torch
 
 from benchmarks import harness, robustness_cases, robustness_sensitivity, robustness_training
+from implicit_models.robustness.attacks.options import PGD
+from implicit_models.robustness.bounding.options import Dual
 
 GAP_FLOOR, GAP_GOAL = 0.025, 0.015
 SHARE_FLOOR, SHARE_GOAL, MARGINS = 0.99, 0.995, 0.95  # the goal is 1.00 to two digits
@@ -42,19 +44,20 @@ def feed_forward(report: harness.Report, quick: bool) -> list[list[object]]:
     model, N, eps = from_network(network, U.shape[1], dtype=torch.float64), len(U), 0.008
     layers = robustness_cases.weights(network)
     clean = network(torch.from_numpy(U).float()).argmax(1).numpy() == y
-    broken = attack(network, U, y, eps, "pgd", steps=40, restarts=3, seed=0).success
+    broken = attack(network, U, y, eps, PGD(steps=40, restarts=3), seed=0).success
     attacked = float((clean & ~broken).mean())
     spec, rows, certified = margins(y, 10), [], {}
     methods = {
-        "interval": {"method": "interval"},
-        "dual without ascent": {"method": "dual", "ascent_steps": 0, "early_stop": True, "sides": "lower"},
-        "dual": {"method": "dual", "early_stop": True, "sides": "lower"},
-        f"dual, {SPLITS} nodes": {"method": "dual", "early_stop": True, "sides": "lower", "splits": SPLITS},
+        "interval": "interval",
+        "dual without ascent": Dual(ascent_steps=0, early_stop=True),
+        "dual": Dual(early_stop=True),
+        f"dual, {SPLITS} nodes": Dual(early_stop=True, splits=SPLITS),
     }
-    for name, options in methods.items():
-        bounds(model, U[:2], eps=eps, spec=spec[:2], **options)
+    for name, method in methods.items():
+        options = {"method": method, "sides": "lower" if isinstance(method, Dual) else "both"}
+        bounds(model, U[:2], eps, spec=spec[:2], **options)
         start = time.process_time()
-        found = bounds(model, U, eps=eps, spec=spec, **options)
+        found = bounds(model, U, eps, spec=spec, **options)
         certified[name] = (found.lb > 0).all(axis=1)
         rows.append([name, float(certified[name].mean()), 1e3 * (time.process_time() - start) / N])
     rows.append([f"projected gradient (clean {clean.mean():.3f})", attacked, ""])
@@ -79,7 +82,7 @@ def _peers(
     """Widths of the logits beside interval arithmetic and auto_LiRPA, the same samples."""
     from implicit_models.robustness.bound_methods import bounds
 
-    ours = {"interval": bounds(model, U, eps=eps, method="interval"), "dual": bounds(model, U, eps=eps, method="dual")}
+    ours = {"interval": bounds(model, U, eps, method="interval"), "dual": bounds(model, U, eps, method="dual")}
     width = {name: float((b.ub - b.lb).mean()) for name, b in ours.items()}
     low, high = robustness_cases.interval_arithmetic(layers, U, eps)
     same = (
@@ -109,16 +112,18 @@ def against_programmes(report: harness.Report, quick: bool) -> list[list[object]
     from implicit_models.robustness.bound_methods import bounds
     from implicit_models.robustness.bounding.dual import dual_bounds
     from implicit_models.robustness.bounding.lp import lp_bounds
-    from implicit_models.robustness.input_sets import uncertainty
+    from implicit_models.robustness.input_sets import Box
     from implicit_models.robustness.problem import problem
     from implicit_models.robustness.specification import margins, specification
 
     _, model, _, U, y = robustness_cases.images(8 if quick else 40)
     task, spec, rows, ratios, shares = problem(model), margins(y, 10), [], [], []
     for eps in RADII:
-        inputs = uncertainty(U, eps=eps)
-        start = bounds(task, U, eps=eps, method="interval", spec=spec)
-        refined = dual_bounds(task, inputs, specification(task, inputs, spec), start, ascent_steps=0, sides="lower")
+        inputs = Box(eps).around(U)
+        start = bounds(task, U, eps, method="interval", spec=spec)
+        refined = dual_bounds(
+            task, inputs, specification(task, inputs, spec), start, Dual(ascent_steps=0), sides="lower"
+        )
         clock = time.process_time()
         programme = lp_bounds(task, inputs, spec, relaxation="triangle", start=refined, sides="lower")
         theirs = time.process_time() - clock
@@ -175,7 +180,7 @@ def large_batch(report: harness.Report, quick: bool) -> list[list[object]]:
             model(single)
 
     times = harness.interleaved(
-        {"forward": forward, "interval": lambda: bounds(model, U, eps=0.008, method="interval")},
+        {"forward": forward, "interval": lambda: bounds(model, U, 0.008, method="interval")},
         3 if quick else 7,
         clock=time.process_time,
     )
@@ -189,9 +194,9 @@ def large_batch(report: harness.Report, quick: bool) -> list[list[object]]:
         ["interval", min(times["interval"]), f"{ratio['median']:.2g} x"],
     ]
     spent = {}
-    for name, options in {"dual": {}, "dual, early stop": {"early_stop": True}}.items():
+    for name, method in {"dual": Dual(), "dual, early stop": Dual(early_stop=True)}.items():
         start = time.process_time()
-        found = bounds(model, U, eps=0.008, method="dual", spec=spec, sides="lower", **options)
+        found = bounds(model, U, 0.008, method=method, spec=spec, sides="lower")
         spent[name] = (time.process_time() - start) * 10_000 / N
         rows.append(
             [

@@ -15,6 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from implicit_models.robustness.bounding.options import LP
+from implicit_models.robustness.input_sets import Box
+
 TOLERANCE = 1e-9  # of a sample, for the rounding of its own state
 
 
@@ -162,12 +165,12 @@ def fuzz(n_models: int, n_samples: int, seed: int = 0) -> dict[str, int]:
         p = task.p
         centre, sigma = rng.normal(size=(1, p)), rng.random(p) * (rng.random(p) < 0.9) * np.exp(rng.normal())
         box = "box" if task.certificate.kind == "pf" else "metzler"
-        found = {name: bounds(task, centre, sigma=sigma, method=name) for name in (box, "interval", "dual")}
+        found = {name: bounds(task, centre, Box(sigma), method=name) for name in (box, "interval", "dual")}
         found["box"] = found.pop(box)
         if task.activation.piecewise_linear:
-            found["triangle"] = bounds(task, centre, sigma=sigma, method="lp")
+            found["triangle"] = bounds(task, centre, Box(sigma), method="lp")
             for relaxation in ("displayed", "theorem7"):
-                found[relaxation] = bounds(task, centre, sigma=sigma, method="lp", relaxation=relaxation)
+                found[relaxation] = bounds(task, centre, Box(sigma), method=LP(relaxation=relaxation))
         U = centre + sigma * rng.uniform(-1, 1, (n_samples, p))
         corners = rng.random(n_samples) < 0.5
         U[corners] = centre + sigma * np.sign(rng.normal(size=(int(corners.sum()), p)))

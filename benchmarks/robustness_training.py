@@ -18,6 +18,7 @@ MOST_SECONDS = 400.0
 def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
     """Ratios (none), checks and table rows: training, CPU s, clean, attacked, interval, certified."""
     from data_gen.images.vision import load
+    from implicit_models.robustness.attacks.options import PGD
     from reproduction.ch4_robust_training.compute import Objective, fit, measured, untrained
 
     images = load("fashion_mnist", seed=0)
@@ -32,7 +33,7 @@ def measure(quick: bool) -> tuple[dict, dict, list[list[object]]]:
         model = untrained(0)
         history = fit(model, images.u_train, images.y_train, objective, seed=0)
         count = n_samples if name == "interval" else min(n_samples, 1000)
-        result = measured(model, images, (EPS,), n_samples=count, attack_steps=20, restarts=1)
+        result = measured(model, images, (EPS,), n_samples=count, search=PGD(steps=20, restarts=1))
         found[name] = result | {"seconds": sum(history.cpu_seconds)}
         rows.append(
             [

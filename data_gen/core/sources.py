@@ -1,82 +1,83 @@
-"""Public data sets that are not committed: where they are looked for, and how they are checked.
+"""The one resolver of public data that is not committed: where it is looked for, and how it is checked.
 
-Sources are asked in this order, and the first whose content has the right checksum wins:
+A data set names the places where it may lie and the ways to fetch it. Places are asked in their order, and the first
+whose content is the right one wins:
 
 1. the folder named by the environment variable IMPLICIT_DATA;
 2. the cache: IMPLICIT_CACHE, or ~/.cache/implicit-models;
-3. an installed Debian package (/usr/share/datasets);
-4. that package, downloaded with apt and unpacked into the cache (no root needed);
-5. the official home, by https, into the cache.
+3. what the data set adds: an installed Debian package, another library's cache;
+4. the ways to fetch it, into the cache; IMPLICIT_OFFLINE=1 forbids them.
 
-IMPLICIT_OFFLINE=1 forbids the last two. Checksums are those of the raw content, so a file may be
-compressed in any way; a damaged cached file is reported, and fetched again.
+What counts as right is the reader's affair: it has the checksums. A damaged file is reported, and fetched again.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import lzma
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
 import urllib.request
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from filelock import FileLock
 
 from data_gen.core.dataset import DatasetUnavailable
-from data_gen.core.lock import file_lock
-from implicit_models.summaries import summary
 
-DEBIAN_FOLDER = Path("/usr/share/datasets")
 TIMEOUT_S = 120
 # What a damaged or foreign file raises when it is read.
 READ_ERRORS = (OSError, EOFError, ValueError, KeyError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
+class Missing(Exception):
+    """A place does not have what is looked for; its text says what is not there."""
+
+
+class Damaged(Exception):
+    """Files that are there and are not used: pairs of a path and the reason."""
+
+    def __init__(self, *files: tuple[Path, str]):
+        super().__init__("; ".join(f"{path.name}: {why}" for path, why in files))
+        self.files = files
+
+
 @dataclass(frozen=True)
-class Collection:
-    """A public data set as a group of files.
+class Place:
+    """A file or folder that may hold a data set.
 
     Args:
-        name: as users write it, such as "fashion_mnist".
-        files: file name without ".gz" -> SHA-256 of its raw content.
-        licence: of the data.
-        home: https address of the folder that holds the ".gz" files.
-        debian: name of the Debian package, if one exists.
-        arrays: file name -> its array's name in NAME.npz, another form in which a folder may hold
-            the data; the array's content is checked as the IDX file that it stands for.
+        label: how messages call it.
+        path: of the file or folder.
+        read: path -> content; raises `Missing` or `Damaged`.
     """
 
-    name: str
-    files: Mapping[str, str]
-    licence: str
-    home: str
-    debian: str | None = None
-    arrays: Mapping[str, str] | None = None
+    label: str
+    path: Path
+    read: Callable[[Path], Any]
 
     @property
-    def folder(self) -> str:
-        return self.name.replace("_", "-")
+    def source(self) -> str:
+        return f"{self.label} ({self.path})"
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """Verified raw content of a collection: file name -> bytes, and the source that gave it."""
+class Fetch:
+    """A way to get a data set from elsewhere.
 
-    content: Mapping[str, bytes]
-    source: str
+    Args:
+        label: how messages call it.
+        get: an empty folder -> (address, path of what was put there); raises what `READ_ERRORS` lists.
+    """
 
-    def __repr__(self) -> str:
-        return summary(self, files=len(self.content), source=self.source)
+    label: str
+    get: Callable[[Path], tuple[str, Path]]
 
 
 def cache_dir() -> Path:
@@ -85,187 +86,116 @@ def cache_dir() -> Path:
     return Path(named).expanduser() if named else Path.home() / ".cache" / "implicit-models"
 
 
+def data_dir() -> Path | None:
+    """The folder that IMPLICIT_DATA names, if it names one."""
+    named = os.environ.get("IMPLICIT_DATA")
+    return Path(named).expanduser() if named else None
+
+
 def offline() -> bool:
     """Whether IMPLICIT_OFFLINE forbids the network (any value but "" and "0")."""
     return os.environ.get("IMPLICIT_OFFLINE", "") not in ("", "0")
 
 
-def resolve(collection: Collection) -> Resolved:
-    """Return a collection's verified content from the first source that has it.
+def find(
+    name: str, places: Iterable[Place], fetches: Sequence[Fetch], cached: Place | None, remedy: str
+) -> tuple[Any, str]:
+    """Content of the first place, or of the first way to fetch it, that has it, and the source that gave it.
 
     Args:
-        collection: what to look for.
-
-    Returns:
-        Raw content of every file and the name of its source.
+        name: of the data set.
+        places, fetches: in the order in which they are asked.
+        cached: where what was fetched is read and kept; None where there are no `fetches`. Fetched files of a folder go
+            into this one, beside what is there.
+        remedy: how to provide the data, for the message.
 
     Raises:
-        DatasetUnavailable: no source has it; lists what was tried and how to provide the data.
+        DatasetUnavailable: no source has it; lists what was tried.
     """
     attempts: list[tuple[str, str]] = []
-    found = _resolve_local(collection, attempts)
-    if found is None:
-        found = _fetch(collection, attempts)
-    if found is None:
-        package = f" or `sudo apt-get install {collection.debian}`" if collection.debian else ""
-        raise DatasetUnavailable(
-            collection.name,
-            attempts,
-            f"To provide it: put {', '.join(name + '.gz' for name in collection.files)} (from {collection.home}) into "
-            f"{collection.folder}/ of a folder that IMPLICIT_DATA names{package}.",
-        )
-    return found
-
-
-def _resolve_local(collection: Collection, attempts: list) -> Resolved | None:
-    for label, folder, arrays in _local_folders(collection):
-        source = f"{label} ({folder})"
-        missing, damaged, content = _read_folder(collection, folder, arrays)
-        for path, why in damaged:
-            warnings.warn(f"{collection.name}: {path} is damaged or foreign ({why}); it is not used", stacklevel=4)
-        if not missing and not damaged:
-            return Resolved(content, source)
-        reasons = [f"{path.name}: {why}" for path, why in damaged]
-        attempts.append((source, "; ".join(reasons) or f"no {missing[0]}"))
-    if not os.environ.get("IMPLICIT_DATA"):
-        attempts.insert(0, ("IMPLICIT_DATA", "not set"))
-    return None
-
-
-def _local_folders(collection: Collection) -> Iterator[tuple[str, Path, bool]]:
-    named = os.environ.get("IMPLICIT_DATA")
-    if named:
-        base = Path(named).expanduser()
-        if collection.arrays and (base / f"{collection.name}.npz").exists():
-            yield "IMPLICIT_DATA", base, True
-        yield "IMPLICIT_DATA", base / collection.folder, False
-    yield "cache", _cached(collection), False
-    if collection.debian:
-        yield "Debian package", DEBIAN_FOLDER / collection.folder, False
-
-
-def _cached(collection: Collection) -> Path:
-    return cache_dir() / "datasets" / collection.folder
-
-
-def _read_folder(collection: Collection, folder: Path, arrays: bool):
-    """Return (missing names, damaged (path, why), content of the rest)."""
-    missing, damaged, content = [], [], {}
-    for name, checksum in collection.files.items():
-        path = folder / f"{collection.name}.npz" if arrays else _existing(folder, name)
-        if path is None:
-            missing.append(f"{name}.gz")
-            continue
+    for place in places:
         try:
-            raw = _array_as_idx(path, collection.arrays[name]) if arrays else _raw(path)
-        except READ_ERRORS as error:
-            damaged.append((path, f"{type(error).__name__}: {error}"))
-            continue
-        if hashlib.sha256(raw).hexdigest() != checksum:
-            damaged.append((path, "its checksum is wrong"))
-        content[name] = raw
-    return missing, damaged, content
-
-
-def _existing(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
-
-
-def _raw(path: Path) -> bytes:
-    data = path.read_bytes()
-    return gzip.decompress(data) if path.suffix == ".gz" else data
-
-
-def _array_as_idx(path: Path, key: str) -> bytes:
-    with np.load(path, allow_pickle=False) as archive:
-        return to_idx(archive[key])
-
-
-def to_idx(array: np.ndarray) -> bytes:
-    """IDX file (MNIST's format) of an unsigned-byte array: big-endian magic number, shape, data."""
-    if array.dtype != np.uint8:
-        raise ValueError(f"IDX content must be uint8, got {array.dtype}")
-    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
-def from_idx(raw: bytes) -> np.ndarray:
-    """Array of an unsigned-byte IDX file.
-
-    Raises:
-        ValueError: wrong magic number, or a length that the header does not announce.
-    """
-    zero, kind, ndim = struct.unpack_from(">HBB", raw)
-    if zero != 0 or kind != 8:
-        raise ValueError(f"not an IDX file of unsigned bytes: it starts with {raw[:4]!r}")
-    shape = struct.unpack_from(f">{ndim}I", raw, 4)
-    start = 4 + 4 * ndim
-    if len(raw) - start != int(np.prod(shape)):
-        raise ValueError(f"IDX header announces shape {shape}, but {len(raw) - start} bytes follow")
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
-
-
-def _fetch(collection: Collection, attempts: list) -> Resolved | None:
-    if offline():
+            return place.read(place.path), place.source
+        except Missing as why:
+            attempts.append((place.source, str(why)))
+        except Damaged as found:
+            for path, reason in found.files:
+                warnings.warn(f"{name}: {path} is damaged or foreign ({reason}); it is not used", stacklevel=4)
+            attempts.append((place.source, str(found)))
+    if data_dir() is None:
+        attempts.insert(0, ("IMPLICIT_DATA", "not set"))
+    fetched = None
+    if cached is not None and offline():
         attempts.append(("network", "forbidden by IMPLICIT_OFFLINE"))
-        return None
-    target = _cached(collection)
+    elif cached is not None:
+        fetched = _fetched(fetches, cached, attempts)
+    if fetched is None:
+        raise DatasetUnavailable(name, attempts, remedy)
+    return fetched
+
+
+def _fetched(fetches: Sequence[Fetch], cached: Place, attempts: list[tuple[str, str]]) -> tuple[Any, str] | None:
+    folder, name = cached.path.parent, cached.path.name
     try:
-        with file_lock(target.with_name(target.name + ".lock")):
-            # Another process may have fetched it while this one waited.
-            missing, damaged, content = _read_folder(collection, target, False)
-            if not missing and not damaged:
-                return Resolved(content, f"cache ({target})")
-            for label, fetch in (("apt", _fetch_debian), ("official home", _fetch_home)):
-                found = _fetch_into(collection, target, label, fetch, attempts)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f"{name}.lock"):
+            try:  # another process may have fetched it while this one waited
+                return cached.read(cached.path), cached.source
+            except (Missing, Damaged):
+                pass
+            for fetch in fetches:
+                with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=folder) as scratch:
+                    found = _kept(fetch, cached, Path(scratch), attempts)
                 if found is not None:
                     return found
     except OSError as error:
-        attempts.append((f"cache ({target})", f"cannot be written: {error}"))
+        attempts.append((cached.source, f"cannot be written: {error}"))
     return None
 
 
-def _fetch_into(collection: Collection, target: Path, label: str, fetch: Callable, attempts: list) -> Resolved | None:
-    with tempfile.TemporaryDirectory(prefix=f"{target.name}-", dir=target.parent) as scratch:
+def _kept(fetch: Fetch, cached: Place, scratch: Path, attempts: list[tuple[str, str]]) -> tuple[Any, str] | None:
+    """What was fetched, once it is read and moved to the cache."""
+    try:
+        address, path = fetch.get(scratch)
+    except (*READ_ERRORS, subprocess.SubprocessError) as error:
+        attempts.append((fetch.label, f"{type(error).__name__}: {error}"))
+        return None
+    source = f"{fetch.label} ({address})"
+    try:
+        content = cached.read(path)
+    except (Missing, Damaged) as why:
+        attempts.append((source, str(why)))
+        return None
+    if path.is_dir():
+        cached.path.mkdir(parents=True, exist_ok=True)
+        for file in filter(Path.is_file, list(path.iterdir())):
+            os.replace(file, cached.path / file.name)
+    else:
+        os.replace(path, cached.path)
+    return content, source
+
+
+def reader(read: Callable[[Path], Any], *errors: type[Exception]) -> Callable[[Path], Any]:
+    """A function of a path made into the reader of one file.
+
+    Args:
+        read: raises `ValueError` where the content is not the one it knows.
+        errors: what else a damaged or foreign file raises, beside `READ_ERRORS`.
+    """
+
+    def checked(path: Path) -> Any:
+        if not path.is_file():
+            raise Missing("no such file")
         try:
-            origin, folder = fetch(collection, Path(scratch))
-        except (*READ_ERRORS, subprocess.SubprocessError) as error:
-            attempts.append((label, f"{type(error).__name__}: {error}"))
-            return None
-        missing, damaged, content = _read_folder(collection, folder, False)
-        if missing or damaged:
-            reasons = [f"{path.name}: {why}" for path, why in damaged] + [f"no {name}" for name in missing]
-            attempts.append((f"{label} ({origin})", "; ".join(reasons)))
-            return None
-        target.mkdir(parents=True, exist_ok=True)
-        for name in collection.files:
-            path = _existing(folder, name)
-            os.replace(path, target / path.name)
-    return Resolved(content, f"{label} ({origin})")
+            return read(path)
+        except (*READ_ERRORS, *errors) as error:
+            why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            raise Damaged((path, why)) from None
+
+    return checked
 
 
-def _fetch_debian(collection: Collection, scratch: Path) -> tuple[str, Path]:
-    if not collection.debian:
-        raise FileNotFoundError("no Debian package holds this data set")
-    for program in ("apt-get", "dpkg"):
-        if shutil.which(program) is None:
-            raise FileNotFoundError(f"{program} is not installed")
-    _run("apt-get", "download", collection.debian, cwd=scratch)
-    (package,) = scratch.glob("*.deb")
-    _run("dpkg", "-x", str(package), str(scratch / "unpacked"), cwd=scratch)
-    return collection.debian, scratch / "unpacked" / DEBIAN_FOLDER.relative_to("/") / collection.folder
-
-
-def _run(*command: str, cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=5 * TIMEOUT_S)
-    if done.returncode:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise OSError(f"`{' '.join(command)}` failed: {last}")
-
-
-def _fetch_home(collection: Collection, scratch: Path) -> tuple[str, Path]:
-    for name in collection.files:
-        address = f"{collection.home}/{name}.gz"
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
-            with open(scratch / f"{name}.gz", "wb") as file:
-                shutil.copyfileobj(answer, file)
-    return collection.home, scratch
+def download(address: str, path: Path) -> None:
+    """A file by https."""
+    with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer, path.open("wb") as file:
+        shutil.copyfileobj(answer, file)

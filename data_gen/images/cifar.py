@@ -16,22 +16,16 @@ import functools
 import hashlib
 import io
 import lzma
-import os
 import pickle
-import shutil
 import tarfile
-import tempfile
-import urllib.request
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_gen.core.dataset import Dataset, DatasetUnavailable
-from data_gen.core.lock import file_lock
-from data_gen.core.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
+from data_gen.core.dataset import Dataset
+from data_gen.core.sources import Fetch, Place, cache_dir, data_dir, download, find, reader
 from data_gen.core.streams import stream
 
 ARCHIVE, SUBSET, WEIGHTS = "cifar-10-python.tar.gz", "cifar10_12k.npz.xz", "resnet20_cifar10_akamaster.npz"
@@ -46,7 +40,7 @@ SUBSET_SHA256 = "ad3abf309a800b06742efeef4d6e148127471f3767eb6f8e1092701957a83cc
 WEIGHTS_SHA256 = "51d7ea0ec59a977493b23fa673c25e0c63487a296734caefc48e106acbceb26a"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE = (3, 32, 32)
-UNREADABLE = (*READ_ERRORS, pickle.UnpicklingError, tarfile.TarError, AttributeError, TypeError)
+UNREADABLE = (pickle.UnpicklingError, tarfile.TarError, AttributeError, TypeError)  # beside what any file raises
 
 
 def cifar10(
@@ -94,8 +88,7 @@ def resnet20_weights() -> tuple[dict[str, np.ndarray], str]:
 
     Source: Idelbayev (2018): 91.73 % on the full test set; inputs are normalised by the mean and deviation of ImageNet.
     """
-    candidates = {WEIGHTS: _weights_of_arrays, CHECKPOINT: _weights_of_checkpoint}
-    return _resolve("resnet20_cifar10", candidates, CHECKPOINT, tuple(candidates))
+    return _find("resnet20_cifar10", {WEIGHTS: _weights_of_arrays, CHECKPOINT: _weights_of_checkpoint}, CHECKPOINT)
 
 
 @functools.cache
@@ -106,12 +99,10 @@ def fingerprint(subset: bool | None = None) -> str:
 
 
 def _images(subset: bool | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    candidates: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
-        ARCHIVE: _images_of_archive,
-        SUBSET: _images_of_subset,
-    }
-    names = tuple(name for name, wanted in ((ARCHIVE, subset is not True), (SUBSET, subset is not False)) if wanted)
-    arrays, source = _resolve("cifar10", candidates, ARCHIVE if ARCHIVE in names else None, names)
+    readers = {} if subset is True else {ARCHIVE: _images_of_archive}
+    if subset is not False:
+        readers[SUBSET] = _images_of_subset
+    arrays, source = _find("cifar10", readers, None if subset is True else ARCHIVE)
     whole = len(arrays["y_train"]) == 50_000
     meta = {
         "name": "cifar10" if whole else "cifar10_12k", "sha256": ARCHIVE_SHA256 if whole else SUBSET_SHA256,
@@ -120,57 +111,31 @@ def _images(subset: bool | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     return arrays, meta
 
 
-def _resolve(name: str, readers: dict[str, Callable], fetched: str | None, files: tuple[str, ...]) -> tuple[Any, str]:
-    """Content of the first file that can be had and has the known checksum, and its source."""
-    attempts: list[tuple[str, str]] = []
-    for label, path in _local_files(files):
-        source = f"{label} ({path})"
-        if not path.is_file():
-            attempts.append((source, "no such file"))
-            continue
-        try:
-            return readers[path.name](path), source
-        except UNREADABLE as error:
-            attempts.append((source, f"{type(error).__name__}: {error}"))
-            warnings.warn(f"{name}: {path} is damaged or foreign ({error}); it is not used", stacklevel=4)
-    if not os.environ.get("IMPLICIT_DATA"):
-        attempts.insert(0, ("IMPLICIT_DATA", "not set"))
-    if fetched is not None:
-        try:
-            return _fetch(fetched, readers[fetched]), HOMES[fetched]
-        except UNREADABLE as error:
-            attempts.append((f"official home ({HOMES[fetched]})", f"{type(error).__name__}: {error}"))
-    homes = ", ".join(f"{file} (from {HOMES[file]})" if file in HOMES else file for file in files)
-    raise DatasetUnavailable(name, attempts, f"To provide it: put {homes} into a folder that IMPLICIT_DATA names.")
+def _find(name: str, readers: dict[str, Callable[[Path], Any]], fetched: str | None) -> tuple[Any, str]:
+    """Content of the first file that can be had and is the known one, and its source.
 
+    Args:
+        readers: file name -> its reader, in the order in which a folder is searched.
+        fetched: the file that the official home serves, None for none.
+    """
+    read = {file: reader(one, *UNREADABLE) for file, one in readers.items()}
+    cached, base = cache_dir() / "datasets" / "cifar10", data_dir()
+    folders = [("cache", cached)] if base is None else [("IMPLICIT_DATA", base), ("cache", cached)]
+    places = [Place(label, folder / file, read[file]) for label, folder in folders for file in read]
 
-def _local_files(files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    named = os.environ.get("IMPLICIT_DATA")
-    folders = [("IMPLICIT_DATA", Path(named).expanduser())] if named else []
-    for label, folder in (*folders, ("cache", _cached())):
-        for file in files:
-            yield label, folder / file
+    def get(scratch: Path) -> tuple[str, Path]:
+        download(HOMES[fetched], scratch / fetched)
+        return HOMES[fetched], scratch / fetched
 
-
-def _cached() -> Path:
-    return cache_dir() / "datasets" / "cifar10"
-
-
-def _fetch(file: str, read: Callable[[Path], Any]) -> Any:
-    """Download a file, check it, keep it in the cache."""
-    if offline():
-        raise OSError("forbidden by IMPLICIT_OFFLINE")
-    target = _cached() / file
-    with file_lock(target.with_name(f"{file}.lock")):
-        if target.is_file():  # another process fetched it while this one waited
-            return read(target)
-        with tempfile.TemporaryDirectory(prefix="cifar10-", dir=target.parent) as scratch:
-            part = Path(scratch) / file
-            with urllib.request.urlopen(HOMES[file], timeout=TIMEOUT_S) as answer, part.open("wb") as out:
-                shutil.copyfileobj(answer, out)
-            content = read(part)
-            os.replace(part, target)
-    return content
+    kept = None if fetched is None else Place("cache", cached / fetched, read[fetched])
+    homes = ", ".join(f"{file} (from {HOMES[file]})" if file in HOMES else file for file in readers)
+    return find(
+        name,
+        places,
+        [Fetch("official home", get)],
+        kept,
+        f"To provide it: put {homes} into a folder that IMPLICIT_DATA names.",
+    )
 
 
 def _images_of_archive(path: Path) -> dict[str, np.ndarray]:

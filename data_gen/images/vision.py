@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from data_gen.core.dataset import Dataset, DatasetUnavailable
-from data_gen.core.sources import Collection, from_idx, resolve
+from data_gen.core.idx import Collection, from_idx, resolve
 from data_gen.core.streams import stream
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -20,21 +20,14 @@ import hashlib
 import io
 import os
 import pickle
-import shutil
 import tarfile
-import tempfile
-import urllib.request
-import warnings
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from data_gen.core.dataset import DatasetUnavailable
-from data_gen.core.lock import file_lock
-from data_gen.core.sources import READ_ERRORS, TIMEOUT_S, cache_dir, offline
+from data_gen.core.sources import Fetch, Place, cache_dir, data_dir, download, find, reader
 from implicit_models.summaries import summary
 
 ARCHIVE, PICKLE = "20news-bydate.tar.gz", "20news-bydate_py3.pkz"
@@ -47,7 +40,8 @@ POSTS_SHA256 = "c4d09f0bcfef6b70049f09a741a34dd38b4a546607e045ce9cd3c669a9c66511
 HOME = "https://ndownloader.figshare.com/files/5975967"
 LICENCE = "none stated (public posts of 1993)"
 SPLITS = ("train", "test")
-UNREADABLE = (*READ_ERRORS, pickle.UnpicklingError, tarfile.TarError, AttributeError, TypeError, IndexError)
+# What a damaged or foreign file raises beside what any file does.
+UNREADABLE = (pickle.UnpicklingError, tarfile.TarError, AttributeError, TypeError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -76,57 +70,45 @@ def posts() -> tuple[dict[str, Posts], str]:
     Raises:
         DatasetUnavailable: no source has them; the message lists what was tried and how to provide them.
     """
-    attempts: list[tuple[str, str]] = []
-    for label, path in _local_files():
-        source = f"{label} ({path})"
-        if not path.is_file():
-            attempts.append((source, "no such file"))
-            continue
-        found, why = _read(path, pinned=label != "scikit-learn's cache")
-        if found is not None:
-            return found, source
-        attempts.append((source, why))
-        warnings.warn(f"20 Newsgroups: {path} is damaged or foreign ({why}); it is not used", stacklevel=2)
-    if not os.environ.get("IMPLICIT_DATA"):
-        attempts.insert(0, ("IMPLICIT_DATA", "not set"))
-    fetched = _fetch(attempts)
-    if fetched is not None:
-        return fetched
-    raise DatasetUnavailable(
-        "20newsgroups",
-        attempts,
+    cached, base = cache_dir() / "datasets" / "20newsgroups", data_dir()
+    folders = [("cache", cached)] if base is None else [("IMPLICIT_DATA", base), ("cache", cached)]
+    places = [Place(label, folder / name, _pinned) for label, folder in folders for name in FILES]
+    places.append(Place("scikit-learn's cache", _sklearn_cache() / PICKLE, _unpinned))
+
+    def get(scratch: Path) -> tuple[str, Path]:
+        download(HOME, scratch / ARCHIVE)
+        return HOME, scratch / ARCHIVE
+
+    remedy = (
         f"To provide it: put {ARCHIVE} (from http://qwone.com/~jason/20Newsgroups/) into a folder that IMPLICIT_DATA "
-        "names, or run sklearn.datasets.fetch_20newsgroups() once.",
+        "names, or run sklearn.datasets.fetch_20newsgroups() once."
     )
+    kept = Place("cache", cached / ARCHIVE, _pinned)
+    return find("20newsgroups", places, [Fetch("home", get)], kept, remedy)
 
 
-def _local_files() -> Iterator[tuple[str, Path]]:
-    named = os.environ.get("IMPLICIT_DATA")
-    if named:
-        for name in FILES:
-            yield "IMPLICIT_DATA", Path(named).expanduser() / name
-    for name in FILES:
-        yield "cache", _cached() / name
+def _sklearn_cache() -> Path:
     home = os.environ.get("SCIKIT_LEARN_DATA")
-    yield "scikit-learn's cache", (Path(home).expanduser() if home else Path.home() / "scikit_learn_data") / PICKLE
+    return Path(home).expanduser() if home else Path.home() / "scikit_learn_data"
 
 
-def _cached() -> Path:
-    return cache_dir() / "datasets" / "20newsgroups"
+def _posts_of(path: Path, pinned: bool) -> dict[str, Posts]:
+    """Posts of a file.
 
-
-def _read(path: Path, *, pinned: bool) -> tuple[dict[str, Posts] | None, str]:
-    """Posts of a file, or None and why it is not used."""
-    try:
-        raw = path.read_bytes()
-        if pinned and hashlib.sha256(raw).hexdigest() != FILES[path.name]:
-            return None, "its checksum is wrong"
-        found = from_archive(raw) if path.name == ARCHIVE else from_pickle(raw)
-    except UNREADABLE as error:
-        return None, f"{type(error).__name__}: {error}"
+    Raises:
+        ValueError: for a checksum that is not known, of the file where it is pinned, else of the posts.
+    """
+    raw = path.read_bytes()
+    if pinned and hashlib.sha256(raw).hexdigest() != FILES[path.name]:
+        raise ValueError("its checksum is wrong")
+    found = from_archive(raw) if path.name == ARCHIVE else from_pickle(raw)
     if checksum(found) != POSTS_SHA256:
-        return None, "the posts in it are not those of the by-date version"
-    return found, ""
+        raise ValueError("the posts in it are not those of the by-date version")
+    return found
+
+
+_pinned = reader(lambda path: _posts_of(path, True), *UNREADABLE)
+_unpinned = reader(lambda path: _posts_of(path, False), *UNREADABLE)
 
 
 def from_archive(raw: bytes) -> dict[str, Posts]:
@@ -214,29 +196,3 @@ def checksum(found: dict[str, Posts]) -> str:
             digest.update(f"{split}/{part.groups[label]}/{number} {len(content)}\n".encode())
             digest.update(content)
     return digest.hexdigest()
-
-
-def _fetch(attempts: list[tuple[str, str]]) -> tuple[dict[str, Posts], str] | None:
-    if offline():
-        attempts.append(("network", "forbidden by IMPLICIT_OFFLINE"))
-        return None
-    target = _cached() / ARCHIVE
-    try:
-        with file_lock(target.with_name(ARCHIVE + ".lock")):
-            if target.is_file():  # another process may have fetched it while this one waited
-                found, _ = _read(target, pinned=True)
-                if found is not None:
-                    return found, f"cache ({target})"
-            with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-                path = Path(scratch) / ARCHIVE
-                with urllib.request.urlopen(HOME, timeout=TIMEOUT_S) as answer, open(path, "wb") as file:
-                    shutil.copyfileobj(answer, file)
-                found, why = _read(path, pinned=True)
-                if found is None:
-                    attempts.append((f"home ({HOME})", why))
-                    return None
-                os.replace(path, target)
-                return found, f"home ({HOME})"
-    except OSError as error:
-        attempts.append((f"home ({HOME})", f"{type(error).__name__}: {error}"))
-        return None

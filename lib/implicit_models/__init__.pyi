@@ -19,6 +19,7 @@ from .layers import ImplicitRNN as ImplicitRNN
 from .perron import perron_frobenius as perron_frobenius
 from .projection import project_rows as project_rows
 from .projection import project_rows_ as project_rows_
+from .status import Status as Status
 from .wellposed import Certificate as Certificate
 from .wellposed import certificate as certificate
 from .wellposed import rescale as rescale

@@ -41,19 +41,29 @@ def check_finite(A: Tensor, name: str = "A") -> None:
         )
 
 
-def check_network(network: nn.Module, *, bfloat16: bool = False) -> None:
-    """Check that the weights of a torch module are finite, and of a dtype that NumPy has unless bfloat16 is welcome.
+def check_network(network: nn.Module) -> None:
+    """Check that a torch network can be read: its weights are finite, in single or double precision, and all in one.
 
     Raises:
         ValueError: naming the first parameter or buffer that is not finite, and how many of its values are not.
-        TypeError: naming the first in bfloat16, which NumPy does not have.
+        TypeError: naming the first in half precision, or of another dtype than those before it.
     """
+    first: tuple[str, torch.dtype] | None = None
     for name, t in (*network.named_parameters(), *network.named_buffers()):
-        if t.dtype == torch.bfloat16 and not bfloat16:
+        if not t.is_floating_point():
+            continue
+        if t.dtype in (torch.float16, torch.bfloat16):
             raise TypeError(
-                f"{name} is {t.dtype}, which NumPy does not have: convert the network first, network.float()"
+                f"{name} is {t.dtype}: half precision is too coarse to read a network in, convert it first,"
+                " network.float()"
             )
-        if t.is_floating_point() and t.layout in (torch.strided, torch.sparse_csr):
+        first = first or (name, t.dtype)
+        if t.dtype != first[1]:
+            raise TypeError(
+                f"{name} is {t.dtype}, but {first[0]} is {first[1]}: convert the network first, network.float() or"
+                " network.double()"
+            )
+        if t.layout in (torch.strided, torch.sparse_csr):
             check_finite(t.detach(), name)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -17,14 +16,13 @@ from torch.nn.utils import parametrize
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.convergence import SolveStatistics
 from implicit_models.equilibrium.implicit import differentiable_result, differentiable_solve, transformed
-from implicit_models.equilibrium.settings import SolverSettings
+from implicit_models.equilibrium.settings import SolverOptions, SolverSettings, solver_settings
 from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
 from implicit_models.equilibrium.triangular import TriangularPlan
 from implicit_models.matrices import as_tensor, check_finite, product
 from implicit_models.projection import project_rows, project_rows_
 from implicit_models.wellposed import Certificate, certificate
 
-SETTINGS = tuple(field.name for field in dataclasses.fields(SolverSettings))
 FEEDBACK = ("full", "strict_upper")
 NOT_A_GRAPH = (
     "cannot record an implicit model: the number of its iterations depends on the data. Save model.state_dict() and"
@@ -60,10 +58,11 @@ class ImplicitModel(nn.Module):
         skip: D is None if False.
         bias: b (n,) and d (q,), else None.
         feedback: "full", or "strict_upper": A is strictly upper triangular, in values and in gradient.
-        solver, tol, tol_mode, max_iter, backward, on_failure: see `SolverSettings`; they belong to this instance.
         seed: seeds the initial matrices, randn / n, through a generator of its own; None draws them from torch's, so
             that `torch.manual_seed` decides. They are drawn on the CPU: the same on every device.
         device, dtype: of the parameters, as in `nn.Linear`; torch's defaults if None. Nothing is drawn on "meta".
+        settings: solver, tol, tol_mode, max_iter, backward, on_failure: see `SolverSettings`; they belong to this
+            instance.
 
     Precision: inputs have the dtype of the parameters. Half precision is solved as it is, by Picard, and `tol` must be
     one that it resolves (`NotConverged` says which); under `torch.autocast` the layer runs in the dtype of A.
@@ -92,22 +91,17 @@ class ImplicitModel(nn.Module):
         skip: bool = True,
         bias: bool = False,
         feedback: str = "full",
-        solver: str = "auto",
-        tol: float = 1e-6,
-        tol_mode: str = "relative",
-        max_iter: int = 500,
-        backward: str = "implicit",
-        on_failure: str = "warn",
         seed: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
+        **settings: Unpack[SolverOptions],
     ):
         p, q, n = (
             checked_size("in_features", in_features),
             checked_size("out_features", out_features),
             checked_size("n_states", n_states),
         )
-        self._configure(activation, n, kappa, feedback, solver, tol, tol_mode, max_iter, backward, on_failure)
+        self._configure(activation, n, kappa, feedback, solver_settings(type(self).__name__, settings))
         generator = None if seed is None else torch.Generator().manual_seed(checked_size("seed", seed, least=0))
         device = torch.get_default_device() if device is None else torch.device(device)
         dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -127,19 +121,7 @@ class ImplicitModel(nn.Module):
         if device.type != "meta":
             self.project_()
 
-    def _configure(
-        self,
-        activation,
-        n,
-        kappa,
-        feedback,
-        solver="auto",
-        tol=1e-6,
-        tol_mode="relative",
-        max_iter=500,
-        backward="implicit",
-        on_failure="warn",
-    ) -> None:
+    def _configure(self, activation, n, kappa, feedback, settings: SolverSettings) -> None:
         super().__init__()
         if isinstance(kappa, bool) or not isinstance(kappa, numbers.Real):
             raise TypeError(f"kappa must be a number, got {kappa!r}")
@@ -147,7 +129,7 @@ class ImplicitModel(nn.Module):
             raise ValueError(f"kappa must lie in (0, 1), got {kappa}")
         if feedback not in FEEDBACK:
             raise ValueError(f"unknown feedback {feedback!r}; choose one of {', '.join(FEEDBACK)}")
-        self.settings = SolverSettings(solver, tol, tol_mode, max_iter, backward, on_failure)
+        self.settings = settings
         self.activation: Activation = resolve_activation(activation, n)
         self.kappa, self.feedback = float(kappa), feedback
         self.last_solve: SolveStatistics | None = None
@@ -166,7 +148,7 @@ class ImplicitModel(nn.Module):
         d: Any = None,
         kappa: float = 0.95,
         feedback: str = "full",
-        **settings: Any,
+        **settings: Unpack[SolverOptions],
     ) -> Self:
         """Model with given matrices, copied, never projected: `certificate()` says whether A is well-posed.
 
@@ -182,11 +164,7 @@ class ImplicitModel(nn.Module):
         Raises:
             TypeError, ValueError: naming the matrix and its shape.
         """
-        unknown = sorted(settings.keys() - set(SETTINGS))
-        if unknown:
-            raise TypeError(
-                f"from_matrices got an unexpected argument {', '.join(unknown)}; the settings are {', '.join(SETTINGS)}"
-            )
+        checked = solver_settings("from_matrices", settings)
         A = as_tensor("A", A)
         if A.ndim != 2 or A.shape[0] != A.shape[1]:
             raise ValueError(f"A must be a square matrix, got shape {tuple(A.shape)}")
@@ -203,7 +181,7 @@ class ImplicitModel(nn.Module):
             if value is not None and tuple(given[name].shape) != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {tuple(given[name].shape)}")
         model = cls.__new__(cls)
-        model._configure(activation, n, kappa, feedback, **settings)
+        model._configure(activation, n, kappa, feedback, checked)
         for name, value in given.items():
             if value is None:
                 setattr(model, name, None)

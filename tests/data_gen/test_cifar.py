@@ -113,3 +113,25 @@ def test_weights_of_a_checkpoint_are_those_of_the_arrays(folder, monkeypatch):
         and np.array_equal(found["conv1.weight"], tensors["conv1.weight"].numpy())
         and cifar.CHECKPOINT in source
     )
+
+
+def test_the_archive_is_fetched_checked_and_kept(folder, monkeypatch):
+    write_archive(folder, made(), monkeypatch)
+    served = (folder / cifar.ARCHIVE).rename(folder.parent / "served.tar.gz")
+    monkeypatch.setitem(cifar.HOMES, cifar.ARCHIVE, served.as_uri())
+    with pytest.raises(DatasetUnavailable, match=r"network: forbidden by IMPLICIT_OFFLINE"):
+        cifar.cifar10()
+    monkeypatch.setenv("IMPLICIT_OFFLINE", "0")
+    assert cifar.cifar10().meta["source"] == f"official home ({served.as_uri()})"
+    cached = folder.parent / "cache" / "datasets" / "cifar10"
+    assert cifar.cifar10().meta["source"] == f"cache ({cached / cifar.ARCHIVE})"
+    assert {path.name for path in cached.iterdir()} == {cifar.ARCHIVE, f"{cifar.ARCHIVE}.lock"}
+    (cached / cifar.ARCHIVE).unlink()
+    served.write_bytes(b"a page that says sorry")
+    with pytest.raises(DatasetUnavailable) as error:
+        cifar.cifar10(subset=False)
+    assert (f"official home ({served.as_uri()})", f"{cifar.ARCHIVE}: its checksum is wrong") in error.value.attempts
+    assert not (cached / cifar.ARCHIVE).exists()
+    with pytest.raises(DatasetUnavailable) as error:  # the subset has no home: only folders are asked
+        cifar.cifar10(subset=True)
+    assert [why for _, why in error.value.attempts] == ["no such file", "no such file"]

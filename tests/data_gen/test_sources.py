@@ -11,11 +11,11 @@ import urllib.error
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
-from data_gen.core import sources
+from data_gen.core import idx, sources
 from data_gen.core.dataset import DatasetUnavailable
-from data_gen.core.lock import file_lock
-from data_gen.core.sources import Collection, from_idx, resolve, to_idx
+from data_gen.core.idx import Collection, from_idx, resolve, to_idx
 
 RAW = {"alpha": b"first content", "beta": b"second content" * 100}
 TOY = Collection(
@@ -33,8 +33,8 @@ def isolated(tmp_path, monkeypatch):
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("IMPLICIT_DATA", raising=False)
     monkeypatch.delenv("IMPLICIT_OFFLINE", raising=False)
-    monkeypatch.setattr(sources, "DEBIAN_FOLDER", tmp_path / "debian")
-    monkeypatch.setattr(sources.shutil, "which", lambda program: None)
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "debian")
+    monkeypatch.setattr(idx.shutil, "which", lambda program: None)
 
     def closed(address, timeout):
         raise urllib.error.URLError("closed")
@@ -148,12 +148,12 @@ def test_debian_package_is_downloaded_and_unpacked_without_root(isolated, monkey
         if command[0] == "apt-get":
             (cwd / "dataset-toy-set_1_all.deb").write_bytes(b"package")
         else:
-            where = sources.Path(command[3])
-            fill(where / sources.DEBIAN_FOLDER.relative_to("/") / "toy-set")
+            where = idx.Path(command[3])
+            fill(where / idx.DEBIAN_FOLDER.relative_to("/") / "toy-set")
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(sources.shutil, "which", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(sources.subprocess, "run", run)
+    monkeypatch.setattr(idx.shutil, "which", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(idx.subprocess, "run", run)
     assert resolve(TOY).source == "apt (dataset-toy-set)"
     assert [command[0] for command in commands] == ["apt-get", "dpkg"]
     assert commands[0] == ("apt-get", "download", "dataset-toy-set")
@@ -162,8 +162,8 @@ def test_debian_package_is_downloaded_and_unpacked_without_root(isolated, monkey
 
 def test_a_failing_apt_is_an_attempt_and_the_official_home_is_asked_next(isolated, monkeypatch):
     failed = subprocess.CompletedProcess([], 100, "", "Reading...\nE: Unable to locate package dataset-toy-set\n")
-    monkeypatch.setattr(sources.shutil, "which", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(sources.subprocess, "run", lambda command, **options: failed)
+    monkeypatch.setattr(idx.shutil, "which", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(idx.subprocess, "run", lambda command, **options: failed)
     with pytest.raises(DatasetUnavailable, match="Unable to locate package"):
         resolve(TOY)
     serve(monkeypatch, RAW, [])
@@ -188,15 +188,15 @@ def test_concurrent_readers_fetch_once(isolated, monkeypatch):
     assert len(calls) == 2 and all(found.content == RAW for found in results) and len(results) == 4
 
 
-def test_file_lock_excludes_another_process(tmp_path):
+def test_the_lock_excludes_another_process(tmp_path):
     log = tmp_path / "log"
     program = (
-        "import sys; from pathlib import Path; from data_gen.core.lock import file_lock\n"
-        "with file_lock(Path(sys.argv[1])):\n"
+        "import sys; from filelock import FileLock\n"
+        "with FileLock(sys.argv[1]):\n"
         "    open(sys.argv[2], 'a').write('child\\n')\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "lock"), str(log)]
-    with file_lock(tmp_path / "lock"):
+    with FileLock(tmp_path / "lock"):
         child = subprocess.Popen(command, env=dict(os.environ))
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(0.5)

@@ -5,9 +5,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from data_gen.core import sources
+from data_gen.core import idx
 from data_gen.core.dataset import DatasetUnavailable
-from data_gen.core.sources import Collection, to_idx
+from data_gen.core.idx import Collection, to_idx
 from data_gen.images import vision
 
 # MD5 of the raw IDX files as they circulate; the product pins SHA-256, computed from these bytes.
@@ -32,7 +32,7 @@ def no_source(tmp_path, monkeypatch):
     monkeypatch.setenv("IMPLICIT_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("IMPLICIT_OFFLINE", "1")
-    monkeypatch.setattr(sources, "DEBIAN_FOLDER", tmp_path / "debian")
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "debian")
     return tmp_path
 
 
@@ -61,7 +61,7 @@ def test_facts_of_the_real_data_or_a_full_account_of_its_absence(name, monkeypat
     monkeypatch.setenv("IMPLICIT_OFFLINE", "1")
     collection = getattr(vision, name.upper())
     try:
-        resolved = sources.resolve(collection)
+        resolved = idx.resolve(collection)
     except DatasetUnavailable as error:
         assert error.name == name and len(error.attempts) >= 2 and collection.home in str(error)
         return

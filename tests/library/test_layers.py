@@ -1,6 +1,7 @@
 """Implicit layers as ordinary modules: values by hand, constraints kept, state, copies, devices of failure."""
 
 import copy
+import dataclasses
 import gc
 import inspect
 import io
@@ -18,7 +19,7 @@ from torch import nn
 from implicit_models import ImplicitModel, ImplicitRNN, NotConverged, solve_equilibrium
 from implicit_models.activations import resolve_activation
 from implicit_models.equilibrium.convergence import report_failure
-from implicit_models.equilibrium.settings import SolverSettings
+from implicit_models.equilibrium.settings import SolverOptions, SolverSettings
 
 
 def _by_hand(model, U, steps=400):
@@ -541,3 +542,13 @@ def test_given_dtypes_layouts_and_options_are_checked():
         TypeError, match="from_matrices got an unexpected argument kapa; .*solver, tol, tol_mode, max_iter"
     ):
         ImplicitModel.from_matrices(eye, eye, eye, kapa=0.5)
+    for kind in (ImplicitModel, ImplicitRNN):
+        with pytest.raises(TypeError, match=f"{kind.__name__} got an unexpected argument tolerance; .*solver, tol"):
+            kind(3, 2, 5, tolerance=1e-3)
+
+
+def test_keywords_of_a_model_are_the_fields_of_its_settings():
+    fields = {field.name: field.type for field in dataclasses.fields(SolverSettings)}
+    assert SolverOptions.__annotations__.keys() == fields.keys()
+    chosen = dict(zip(fields, ("picard", 1e-3, "absolute", 9, "jfb", "raise"), strict=True))
+    assert ImplicitModel(3, 2, 5, **chosen).settings == SolverSettings(**chosen) != ImplicitModel(3, 2, 5).settings

@@ -32,8 +32,8 @@ def results():
     elimination = sim.eliminate(G, C, zz, n_remove=5, kappa=0.5)
     states, fitted = sim.states(network, U), sim.fit_sim(network, U)
     sparse = sim.sparsify(network, U, sim.L1Ball(0.9))
-    bounds = robustness.bounds(model, U[:20], eps=0.1)
-    certified = robustness.certify(model, U[:20], y[:20], eps=0.1)
+    bounds = robustness.bounds(model, U[:20], 0.1)
+    certified = robustness.certify(model, U[:20], y[:20], 0.1)
     dataset = Dataset(
         rng.standard_normal((300, 5)),
         rng.standard_normal(300),
@@ -58,7 +58,7 @@ def results():
         "sparse": (sparse, ["GraphModule", "sparsity_of_entries", "sparsity_of_parameters"]),
         "report": (sparse.report, ["sparsity_of_entries", "sparsity_of_parameters", "sparsity_of_full_matrix"]),
         "layer": (sparse.report.layers[0], ["gap", "fit"]),
-        "bounds": (bounds, ["float64 (20, 60)", "20 ok", "dual"]),
+        "bounds": (bounds, ["float64 (20, 60)", "20 certified", "dual"]),
         "bounds certificate": (bounds.cert, ["kind", "pf", "float64 (20, 4)"]),
         "check": (robustness.check(bounds.cert), ["bool (20,), 20 true", "proved"]),
         "certification": (certified, ["safe", "certified_accuracy"]),

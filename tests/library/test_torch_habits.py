@@ -452,10 +452,13 @@ def test_a_weight_that_is_not_finite_is_named(name, backward, kind, value):
 def test_a_network_is_checked_before_its_weights_are_read():
     network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.BatchNorm1d(4))
     check_network(network)
-    check_network(network.half())
-    with pytest.raises(TypeError, match=r"^0.weight is torch.bfloat16, which NumPy does not have.*network.float\(\)"):
-        check_network(network.bfloat16())
-    check_network(network, bfloat16=True)
+    check_network(network.double())
+    for half, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
+        with pytest.raises(TypeError, match=rf"^0.weight is torch.{name}: half precision .*network.float\(\)"):
+            check_network(network.to(half))
+    network.float()[2].double()
+    with pytest.raises(TypeError, match="^2.weight is torch.float64, but 0.weight is torch.float32"):
+        check_network(network)
     network.float()[2].running_var[1:3] = float("inf")
     with pytest.raises(ValueError, match="^2.running_var has values that are not finite: 2 of 4"):
         check_network(network)

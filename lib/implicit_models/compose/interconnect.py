@@ -30,7 +30,7 @@ from implicit_models.activations import Activation
 from implicit_models.compose.certificate import gain, loop_proof, triangular_proof
 from implicit_models.compose.network import assemble, differing_node, implicit_value
 from implicit_models.compose.values import Assembly, Value, double, product_value, sum_value
-from implicit_models.matrices import csr_tensor, scipy_csr
+from implicit_models.matrices import check_network, csr_tensor, scipy_csr
 from implicit_models.model import ImplicitModel, checked_size
 from implicit_models.wellposed import Certificate
 
@@ -67,8 +67,9 @@ def from_network(
         (n,), d (q,).
 
     Raises:
-        TypeError: naming the module that has no conversion and its path.
-        ValueError: for shapes that do not fit, for parameters that are not finite, or if the model and the network
+        TypeError: naming the module that has no conversion and its path, or the parameter in half precision or of
+            another dtype than the rest.
+        ValueError: for shapes that do not fit, naming a parameter that is not finite, or if the model and the network
             differ, naming the first module that does.
 
     Source:
@@ -81,9 +82,7 @@ def from_network(
         torch.get_default_dtype(),
     )
     shape = _shape(network, input_shape)
-    for name, t in (*network.named_parameters(), *network.named_buffers()):
-        if t.is_floating_point() and t.layout is torch.strided and not bool(torch.isfinite(t).all()):
-            raise ValueError(f"{name} has values that are not finite: {int((~torch.isfinite(t)).sum())} of {t.numel()}")
+    check_network(network)
     reference = copy.deepcopy(network).cpu().double().eval()
     assembly, value, traced, values = assemble(reference, shape)
     A, B, C, D, b, d, activation = assembly.matrices(value)

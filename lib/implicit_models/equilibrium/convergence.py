@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.matrices import product
+from implicit_models.status import report
 from implicit_models.summaries import summary
 
 # status of a sample, shared with the compiled kernels
@@ -225,7 +225,5 @@ def report_failure(
         f"{what}: {bad.size} of {code.size} samples not solved to tol={tol:g}: sample {shown}{more}. Likely cause:"
         f" {why}."
     )
-    error = NotConverged(message, tuple(int(i) for i in worst), tuple(float(r) for r in res[worst]))
-    if on_failure == "raise":
-        raise error
-    warnings.warn(error, stacklevel=_caller_level())
+    failure = NotConverged(message, tuple(int(i) for i in worst), tuple(float(r) for r in res[worst]))
+    report(failure, on_failure, stacklevel=_caller_level())

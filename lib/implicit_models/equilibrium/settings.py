@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from implicit_models.status import check_on_failure
 
 SOLVERS = ("auto", "picard", "anderson", "gauss_seidel", "newton")
 TOL_MODES = ("relative", "absolute")
 BACKWARDS = ("implicit", "jfb", "phantom", "unroll")
-ON_FAILURE = ("warn", "raise", "ignore")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -47,7 +50,7 @@ class SolverSettings:
         _one_of("solver", self.solver, SOLVERS)
         _one_of("tol_mode", self.tol_mode, TOL_MODES)
         _one_of("backward", self.backward, BACKWARDS)
-        _one_of("on_failure", self.on_failure, ON_FAILURE)
+        check_on_failure(self.on_failure)
         if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
             raise TypeError(f"tol must be a number, got {self.tol!r}")
         if not (math.isfinite(self.tol) and self.tol > 0):
@@ -64,6 +67,32 @@ class SolverSettings:
     @property
     def relative(self) -> bool:
         return self.tol_mode == "relative"
+
+
+class SolverOptions(TypedDict, total=False):
+    """The fields of `SolverSettings` as keywords of a model, each with its default there."""
+
+    solver: str
+    tol: float
+    tol_mode: str
+    max_iter: int
+    backward: str
+    on_failure: str
+
+
+def solver_settings(caller: str, options: Mapping[str, Any]) -> SolverSettings:
+    """Checked settings from the keywords that a model was given.
+
+    Raises:
+        TypeError: for a keyword that is no setting, naming the caller; ValueError or TypeError: as `SolverSettings`.
+    """
+    unknown = sorted(options.keys() - SolverOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(
+            f"{caller} got an unexpected argument {', '.join(unknown)}; the settings are"
+            f" {', '.join(SolverOptions.__annotations__)}"
+        )
+    return SolverSettings(**options)
 
 
 _cached = functools.lru_cache(maxsize=256)(SolverSettings)

@@ -1,8 +1,9 @@
 """Robustness of implicit models: bounds, certificates and their checker, sensitivity, attacks, worst-case losses.
 
 `bound_methods` (`bounds`), `certification` (`certify`) and `attacks` (`attack`) are the entrances; `problem`,
-`input_sets` and `specification` say what is asked; `bounding` holds the methods, `checking` the checker, which shares
-no code with them.
+`input_sets` (`Box`, `SparseBox`) and `specification` say what is asked, `bounding.options` (`Dual`, `LP`) and
+`attacks.options` (`PGD`, ...) how; `bounding` holds the methods, `checking` the checker, which shares no code with
+them.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What a caller passes as NumPy arrays in float64: torch tensors are detached, complex numbers refused."""
+"""What a caller passes as NumPy arrays in float64: torch tensors are detached, complex numbers refused; and counts."""
 
 from __future__ import annotations
 
@@ -39,3 +39,10 @@ def chosen_rows(rows: Sequence[int] | np.ndarray | None, q: int) -> np.ndarray:
     if outside.size:
         raise ValueError(f"rows: output {int(outside[0])} is not one of the {q} outputs")
     return index.astype(np.int64)
+
+
+def checked_count(name: str, value: Any, least: int = 0) -> None:
+    """Raises: ValueError naming an argument that is not an int of at least `least`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+        what = "a non-negative int" if least == 0 else f"an int of at least {least}"
+        raise ValueError(f"{name} must be {what}, got {value!r}")

@@ -11,30 +11,35 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 
-from implicit_models.robustness.arrays import EPS, as_array, real_array
+from implicit_models.robustness.arrays import EPS, as_array, checked_count, real_array
 from implicit_models.robustness.attacks.gradient import pgd
-from implicit_models.robustness.bound_methods import OPTIONS, bounds, checked_count, checked_options
+from implicit_models.robustness.attacks.options import PGD
+from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding.options import BoundMethod, Dual, bound_method
 from implicit_models.robustness.bounding.result import Bounds
-from implicit_models.robustness.input_sets import Uncertainty, uncertainty
+from implicit_models.robustness.input_sets import InputSet, Uncertainty, input_set
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.specification import margins, specification
+from implicit_models.status import Status
 from implicit_models.summaries import summary
+
+_SEARCH = PGD()
 
 
 @dataclass(frozen=True, eq=False)
 class Certification:
     """Verdicts of a batch.
 
-    status (N,): "safe" | "unsafe" | "unknown". margin (N,): lower bound of the smallest margin over the set, NaN where
-    there is none, infinite for a single class. witness (N, p): the input of another class, NaN rows unless unsafe.
-    bounds: of the margins, None for a single class.
+    status (N,): SAFE | UNSAFE | UNKNOWN of `Status`. margin (N,): lower bound of the smallest margin over the set, NaN
+    where there is none, infinite for a single class. witness (N, p): the input of another class, NaN rows unless
+    unsafe. bounds: of the margins, None for a single class.
     """
 
     status: Shaped[np.ndarray, " N"]
@@ -48,24 +53,18 @@ class Certification:
     @property
     def certified_accuracy(self) -> float:
         """Share of samples that are safe; a sample that is misclassified itself is unsafe."""
-        return float((self.status == "safe").mean())
+        return float((self.status == Status.SAFE).mean())
 
 
 def certify(
     model: Any,
     U: Any,
     y: Any,
-    eps: float | None = None,
+    inputs: InputSet,
     *,
-    sigma: Any = None,
-    card: int | None = None,
-    clip: tuple[float, float] | None = None,
-    method: str = "dual",
-    attack_steps: int = 40,
-    attack_restarts: int = 3,
-    splits: int = 0,
+    method: BoundMethod = "dual",
+    search: PGD | None = _SEARCH,
     seed: int = 0,
-    **options: Any,
 ) -> Certification:
     """Verdict on every sample: does each input of its set keep the label?
 
@@ -73,15 +72,13 @@ def certify(
         model: `ImplicitModel` (a network through `compose.from_network`) or `Problem`.
         U: (N, p) samples.
         y: (N,) labels.
-        eps, sigma, card, clip: the sets, see `bounds`.
-        method: of the bounds.
-        options: more of `bounds`: relaxation, passes, ascent_steps, early_stop (which leaves a margin as soon as it is
-            positive).
-        attack_steps, attack_restarts: of the search for a witness by projected gradient steps where the bounds do not
-            decide, from the second path on towards the classes of the smallest bounds; 0 steps for none, and none for
-            sets with card. The inputs that the dual multipliers point to are always tried.
-        splits: of method "dual": nodes of branch and bound for each margin of the samples that are unknown after that.
-            They raise `margin`; what `check` can prove is bounds.cert.
+        inputs: the sets, see `bounds`.
+        method: of the bounds, see `bounds`; only lower bounds of the margins are computed. `Dual(early_stop=True)`
+            leaves a margin as soon as it is positive. The nodes of `Dual(splits=...)` are spent on the samples that are
+            unknown after the search; they raise `margin`, while what `check` can prove is bounds.cert.
+        search: for a witness where the bounds do not decide, from the second path on towards the classes of the
+            smallest bounds; None for none, and none for a `SparseBox`. The inputs that the dual multipliers point to
+            are always tried.
         seed: of the restarts.
 
     Returns:
@@ -96,40 +93,37 @@ def certify(
         Tsai thesis (2024), section 4.2; Wong and Kolter (2018) for the margins.
     """
     task = problem(model)
-    inputs = uncertainty(U, eps=eps, sigma=sigma, card=card, clip=clip)
+    given = input_set(inputs)
+    around = given.around(U)
     _ = task.certificate  # raises where there is none
     U = real_array("U", U)
     spec = margins(y, task.q)
     N, p = U.shape
     if len(spec) != N:
         raise ValueError(f"y must have one label for each of {N} samples, got {len(spec)}")
-    specification(task, inputs)  # raises where U has another number of columns
-    checked_options(method, splits=splits, **options)
-    for name, value, least in (
-        ("attack_steps", attack_steps, 0),
-        ("attack_restarts", attack_restarts, 1),
-        ("seed", seed, 0),
-    ):
-        checked_count(name, value, least)
-    status, witness, finite = np.full(N, "unknown"), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
+    specification(task, around)  # raises where U has another number of columns
+    chosen = bound_method(method)
+    if not (search is None or isinstance(search, PGD)):
+        raise TypeError(f"search must be PGD(...) or None, got {search!r}")
+    checked_count("seed", seed)
+    status, witness, finite = np.full(N, Status.UNKNOWN), np.full((N, p), np.nan), np.isfinite(U).all(axis=1)
     if task.q == 1:
-        return Certification(np.where(finite, "safe", status), np.where(finite, np.inf, np.nan), witness, None)
-    if method in OPTIONS["sides"]:
-        options = {"sides": "lower", **options}
-    found = bounds(task, U, eps=eps, sigma=sigma, card=card, clip=clip, method=method, spec=spec, **options)
+        return Certification(np.where(finite, Status.SAFE, status), np.where(finite, np.inf, np.nan), witness, None)
+    first = replace(chosen, splits=0) if isinstance(chosen, Dual) else chosen
+    found = bounds(task, U, given, method=first, sides="both" if isinstance(first, str) else "lower", spec=spec)
     least = found.lb.min(axis=1)
     with np.errstate(invalid="ignore"):
-        status[(found.status == "ok") & (least > 0)] = "safe"
+        status[(found.status == Status.CERTIFIED) & (least > 0)] = Status.SAFE
     labels = as_array(y)
 
     def show(candidates: np.ndarray, rows: np.ndarray) -> None:
-        part = inputs.take(rows)
+        part = around.take(rows)
         candidates = np.clip(candidates, part.lower, part.upper)  # rounded steps may end an ulp outside
         broken = _broken(task, candidates, spec[rows]) & part.contains(candidates)
-        status[rows[broken]], witness[rows[broken]] = "unsafe", candidates[broken]
+        status[rows[broken]], witness[rows[broken]] = Status.UNSAFE, candidates[broken]
 
     def undecided() -> np.ndarray:
-        return np.flatnonzero((status == "unknown") & finite)
+        return np.flatnonzero((status == Status.UNKNOWN) & finite)
 
     if (rows := undecided()).size:
         show(U[rows], rows)
@@ -139,32 +133,21 @@ def certify(
         rows = undecided()
         rows = rows[found.lb[rows, order[rows, rank]] <= 0]
         if rows.size and found.cert.lam_low is not None:
-            show(*_dual_points(task, inputs, found, spec, rows, order[rows, rank]))
-    if (rows := undecided()).size and attack_steps and card is None:
+            show(*_dual_points(task, around, found, spec, rows, order[rows, rank]))
+    if (rows := undecided()).size and search is not None and around.card is None:
         searched = model if isinstance(model, torch.nn.Module) else task
         targets = order[rows] + (
             order[rows] >= labels[rows, None]
         )  # functional j of `margins` is class j, or j + 1 from the label on
-        settings = {"steps": attack_steps, "restarts": attack_restarts, "targets": targets, "seed": seed}
-        show(pgd(searched, U[rows], labels[rows], inputs.take(rows), **settings), rows)
-    margin = np.where(found.status == "ok", least, np.nan)
-    if splits and (rows := undecided()).size:
-        own = {
-            name: value[rows] if np.ndim(value) == 2 else value for name, value in {"eps": eps, "sigma": sigma}.items()
-        }
+        show(pgd(searched, U[rows], labels[rows], around.take(rows), search, targets=targets, seed=seed), rows)
+    margin = np.where(found.status == Status.CERTIFIED, least, np.nan)
+    if isinstance(chosen, Dual) and chosen.splits and (rows := undecided()).size:
         split = bounds(
-            task,
-            U[rows],
-            **own,
-            card=card,
-            clip=clip,
-            method=method,
-            spec=spec[rows],
-            **{**options, "early_stop": True, "splits": splits},
+            task, U[rows], given.take(rows), method=replace(chosen, early_stop=True), sides="lower", spec=spec[rows]
         )
-        better = np.where(split.status == "ok", split.lb.min(axis=1), np.nan)
+        better = np.where(split.status == Status.CERTIFIED, split.lb.min(axis=1), np.nan)
         margin[rows] = np.fmax(margin[rows], better)
-        status[rows[better > 0]] = "safe"
+        status[rows[better > 0]] = Status.SAFE
     return Certification(status, margin, witness, found)
 
 

@@ -1,35 +1,38 @@
-"""Sets of inputs: boxes |u - u0| <= sigma, and boxes of which at most k coordinates move.
+"""Sets of inputs: boxes |u - u0| <= radius, and boxes of which at most k coordinates move.
 
-Both are symmetric around their centre u0, so that the largest value of a linear functional is
+A `Box` or a `SparseBox` says how far inputs may go from whatever sample; around samples it becomes an `Uncertainty`,
+the sets that bounds work on. A number in place of a set is the radius of a box. Both kinds are symmetric around their
+centre u0, so that the largest value of a linear functional is
 
-    sup v'(u - u0) = sigma'|v|            for a box,
-    sup v'(u - u0) = s_k(sigma * |v|)     where at most k coordinates move, s_k the sum of the k largest entries.
+    sup v'(u - u0) = radius'|v|            for a box,
+    sup v'(u - u0) = s_k(radius * |v|)     where at most k coordinates move, s_k the sum of the k largest entries.
 
 A radius may be zero, as that of a bias coordinate is. Clipping to a range of inputs, where it is asked for, shortens a
 box on one side. Its centre then differs from the sample, and its ends are kept, since centre -/+ radius need not give
-them back in floating point.
+them back in floating point. `Replace` is for attacks alone: k inputs become random values of a range.
 
 Source:
-    Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull).
+    Tsai thesis (2024), (4.1), (4.2) and section 4.3 (support functions; of the convex hull), section 4.4 (`Replace`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
-from implicit_models.robustness.arrays import EPS, real_array
+from implicit_models.robustness.arrays import EPS, checked_count, real_array
 from implicit_models.robustness.products import row_product
-from implicit_models.summaries import summary
+from implicit_models.summaries import array_text, summary
 
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """A set of inputs for every sample.
+    """A set of inputs for every sample, as `Box.around` and `SparseBox.around` make them.
 
     Attributes:
         centre: (N, p).
@@ -93,62 +96,199 @@ def _largest(values: np.ndarray, k: int) -> np.ndarray:
     return np.partition(values, -k, axis=-1)[..., -k:].sum(axis=-1)
 
 
-def uncertainty(
-    U: Any,
-    *,
-    eps: float | None = None,
-    sigma: Any = None,
-    card: int | None = None,
-    clip: tuple[float, float] | None = None,
-) -> Uncertainty:
-    """The sets around the rows of U.
+@dataclass(frozen=True, eq=False, repr=False)
+class Box:
+    """The boxes |u - u0| <= radius around samples u0.
 
-    Args:
-        U: (N, p) samples, torch or NumPy. A row with NaN keeps it: its bounds are NaN, those of the others are as
-            without it.
-        eps: one radius for all coordinates; or sigma: (p,) or (N, p). One of the two.
-        card: at most so many coordinates move; None for all.
-        clip: (low, high) range of inputs that the set is cut to; None, the default, for none. Not with `card`, whose
-            set is then not symmetric in the coordinates that move.
+    Attributes:
+        radius: a number, (p,) one for each input, or (N, p) for each sample's own; not negative. Kept as float64.
+        clip: (low, high) range of inputs that the boxes are cut to, in which the samples must lie; None for none.
 
     Raises:
-        ValueError: naming the shape, value or sample that does not fit.
+        ValueError: naming the radius or the range that is none.
+        TypeError: for complex numbers.
 
     Source:
-        Tsai thesis (2024), (4.1), (4.2).
+        Tsai thesis (2024), (4.1).
     """
-    U = real_array("U", U)
-    if U.ndim != 2 or not U.shape[1]:
-        raise ValueError(f"U must have shape (N, p), got {U.shape}")
-    if (eps is None) == (sigma is None):
-        raise ValueError(
-            f"give one of eps and sigma, got eps={eps!r} and sigma={'None' if sigma is None else 'an array'}"
-        )
-    N, p = U.shape
-    sigma = real_array("eps", eps) if sigma is None else real_array("sigma", sigma)
-    if sigma.ndim == 0:
-        sigma = np.full(p, float(sigma))
-    if sigma.shape not in ((p,), (N, p)):
-        raise ValueError(f"sigma must have shape ({p},) or ({N}, {p}), got {sigma.shape}")
-    wrong = np.argwhere(~(np.isfinite(sigma) & (sigma >= 0)))
-    if wrong.size:
-        where = tuple(int(i) for i in wrong[0])
-        raise ValueError(f"a radius must be a finite number that is not negative, got {sigma[where]} at index {where}")
-    if card is not None:
-        if isinstance(card, bool) or not isinstance(card, (int, np.integer)) or not 0 <= card <= p:
-            raise ValueError(f"card must be an int between 0 and p = {p}, got {card!r}")
-        if clip is not None:
-            raise ValueError(f"clip={clip} and card={card} do not go together: clip the samples' radii yourself")
-        return Uncertainty(U, sigma, int(card))
-    if clip is None:
-        return Uncertainty(U, sigma)
-    low, high = clip
-    if not low < high:
-        raise ValueError(f"clip must be (low, high) with low < high, got {clip}")
-    outside = np.argwhere((U < low) | (U > high))
+
+    radius: Any
+    clip: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", _checked_radius(self.radius))
+        _check_range(self.clip)
+
+    def __repr__(self) -> str:
+        return _text(self)
+
+    def take(self, rows: Any) -> Box:
+        """The set for some of the samples: an index array, a mask or a slice."""
+        return replace(self, radius=_radius_of(self.radius, rows))
+
+    def around(self, U: Any) -> Uncertainty:
+        """The boxes around the rows of U (N, p), torch or NumPy.
+
+        A row with NaN keeps it: its bounds are NaN, those of the others are as without it.
+
+        Raises:
+            ValueError: naming the shape or the sample that does not fit; TypeError for complex numbers.
+        """
+        U, radius = _centres(self.radius, U)
+        if self.clip is None:
+            return Uncertainty(U, radius)
+        check_inside(U, self.clip)
+        lower, upper = np.maximum(U - radius, self.clip[0]), np.minimum(U + radius, self.clip[1])
+        centre = 0.5 * (lower + upper)
+        return Uncertainty(centre, np.maximum(upper - centre, centre - lower), None, (lower, upper))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseBox:
+    """Around samples u0, the inputs with |u - u0| <= radius of which at most k coordinates differ from u0.
+
+    Attributes:
+        radius: as that of `Box`; infinite for moves of any size within `clip`.
+        k: how many coordinates may move at once.
+        clip: (low, high) range that an attack stays in. Bounds refuse it: the set would not be symmetric in the
+            coordinates that move.
+
+    Raises:
+        ValueError: naming the radius, the k or the range that is none.
+        TypeError: for complex numbers.
+
+    Source:
+        Tsai thesis (2024), (4.2), section 4.4.
+    """
+
+    radius: Any
+    k: int
+    clip: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", _checked_radius(self.radius, infinite=self.clip is not None))
+        checked_count("k", self.k)
+        _check_range(self.clip)
+
+    def __repr__(self) -> str:
+        return _text(self)
+
+    def take(self, rows: Any) -> SparseBox:
+        """The set for some of the samples: an index array, a mask or a slice."""
+        return replace(self, radius=_radius_of(self.radius, rows))
+
+    def around(self, U: Any) -> Uncertainty:
+        """The sets around the rows of U (N, p), torch or NumPy; as `Box.around`.
+
+        Raises:
+            ValueError: also for a k beyond p, and for a range, which this set cannot be cut to.
+        """
+        U, radius = _centres(self.radius, U)
+        check_k(self.k, U.shape[1])
+        if self.clip is not None:
+            raise ValueError(f"clip={self.clip} and k={self.k} do not go together: clip the samples' radii yourself")
+        return Uncertainty(U, radius, int(self.k))
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Of an attack: k inputs become uniform draws of [low, high], such as [0, 1], or [0, 0.1] for small ones.
+
+    Raises:
+        ValueError: naming what is no range or no number of inputs.
+
+    Source:
+        Tsai thesis (2024), section 4.4, which does not say how small its random values are.
+    """
+
+    low: float
+    high: float
+    k: int
+
+    def __post_init__(self) -> None:
+        if not -np.inf < self.low <= self.high < np.inf:
+            raise ValueError(f"values must be drawn from [low, high] with low <= high, got {(self.low, self.high)}")
+        checked_count("k", self.k)
+
+    def take(self, rows: Any) -> Replace:
+        """The same: no sample has values of its own."""
+        return self
+
+
+InputSet: TypeAlias = Box | SparseBox | float
+
+
+def input_set(inputs: Any, *kinds: type) -> Any:
+    """The set that is meant: one of the kinds as it is, a number as the radius of a `Box`.
+
+    Args:
+        kinds: classes that are welcome, `Box` and `SparseBox` if none are named.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    kinds = kinds or (Box, SparseBox)
+    if isinstance(inputs, kinds):
+        return inputs
+    if np.ndim(inputs) == 0 and isinstance(inputs, (numbers.Real, np.ndarray)) and not isinstance(inputs, bool):
+        return Box(inputs)
+    names = " or ".join(f"a {kind.__name__}" for kind in kinds)
+    raise TypeError(f"inputs must be {names}, or the radius of a Box as a number, got {type(inputs).__name__}")
+
+
+def check_inside(U: Float[np.ndarray, "N p"], clip: tuple[float, float]) -> None:
+    """Raises: ValueError naming the first sample outside the range; one that is not a number is not."""
+    outside = np.argwhere((U < clip[0]) | (U > clip[1]))
     if outside.size:
         i, j = (int(k) for k in outside[0])
         raise ValueError(f"sample {i} is outside the clip range {clip}: U[{i}, {j}] = {U[i, j]:.6g}")
-    lower, upper = np.maximum(U - sigma, low), np.minimum(U + sigma, high)
-    centre = 0.5 * (lower + upper)
-    return Uncertainty(centre, np.maximum(upper - centre, centre - lower), None, (lower, upper))
+
+
+def check_k(k: int, p: int) -> None:
+    """Raises: ValueError for more inputs than there are."""
+    if k > p:
+        raise ValueError(f"k must be an int between 0 and p = {p}, got {k!r}")
+
+
+def check_radius(radius: np.ndarray, N: int, p: int) -> None:
+    """Raises: ValueError for radii that are not those of N samples of p inputs."""
+    if radius.shape not in ((), (p,), (N, p)):
+        raise ValueError(f"radius must be a number or have shape ({p},) or ({N}, {p}), got {radius.shape}")
+
+
+def _checked_radius(radius: Any, infinite: bool = False) -> np.ndarray:
+    radius = real_array("radius", radius)
+    if radius.ndim > 2:
+        raise ValueError(f"radius must be a number, (p,) or (N, p), got shape {radius.shape}")
+    wrong = np.argwhere(~((radius >= 0) & (np.isfinite(radius) | infinite)))
+    if len(wrong):
+        where = tuple(int(i) for i in wrong[0])
+        at = f" at index {where}" if where else ""
+        hint = "; a SparseBox with a clip range may have an infinite one" if np.isposinf(radius[where]) else ""
+        raise ValueError(f"a radius must be a finite number that is not negative, got {radius[where]}{at}{hint}")
+    return radius
+
+
+def _check_range(clip: Any) -> None:
+    if clip is not None and (np.shape(clip) != (2,) or not clip[0] < clip[1]):
+        raise ValueError(f"clip must be (low, high) with low < high, got {clip}")
+
+
+def _radius_of(radius: np.ndarray, rows: Any) -> np.ndarray:
+    return radius[rows] if radius.ndim == 2 else radius
+
+
+def _centres(radius: np.ndarray, U: Any) -> tuple[Float[np.ndarray, "N p"], Float[np.ndarray, "*N p"]]:
+    U = real_array("U", U)
+    if U.ndim != 2 or not U.shape[1]:
+        raise ValueError(f"U must have shape (N, p), got {U.shape}")
+    N, p = U.shape
+    radius = np.full(p, float(radius)) if radius.ndim == 0 else radius
+    check_radius(radius, N, p)
+    return U, radius
+
+
+def _text(box: Box | SparseBox) -> str:
+    radius = f"{float(box.radius):g}" if box.radius.ndim == 0 else array_text(box.radius)
+    k = f", k={box.k}" if isinstance(box, SparseBox) else ""
+    return f"{type(box).__name__}(radius={radius}{k}" + (")" if box.clip is None else f", clip={box.clip})")

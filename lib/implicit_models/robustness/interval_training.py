@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from implicit_models.equilibrium.implicit import equilibrium
 from implicit_models.model import ImplicitModel
+from implicit_models.robustness.input_sets import Box, check_radius, input_set
 from implicit_models.robustness.problem import NotCertified
 
 __all__ = ["interval_margins", "interval_training_loss", "ramp"]
@@ -136,14 +137,9 @@ def _bounded(rows: Tensor, y: Tensor, middle: Tensor, half: Tensor) -> Float[Ten
 
 
 def interval_margins(
-    model: nn.Module,
-    U: Float[Tensor, "N p"],
-    y: Int[Tensor, " N"],
-    eps: float,
-    *,
-    clip: tuple[float, float] | None = None,
+    model: nn.Module, U: Float[Tensor, "N p"], y: Int[Tensor, " N"], inputs: Box | float
 ) -> Float[Tensor, "N q"]:
-    """Lower bounds of y_k - y_j, k = y the class of each sample, over |u - u0| <= eps: 0 at j = k; differentiable in
+    """Lower bounds of y_k - y_j, k = y the class of each sample, over a box around it: 0 at j = k; differentiable in
     the parameters.
 
     Args:
@@ -151,8 +147,8 @@ def interval_margins(
             ends with a linear layer, also as a module around one nn.Sequential.
         U: (N, p).
         y: (N,) class indices.
-        eps: radius of the box, not negative.
-        clip: range (low, high) of inputs that the box is cut to, None for none.
+        inputs: `Box(radius, clip)`, or the radius as a number; a sample may lie outside the range by less than the
+            radius.
 
     Returns:
         (N, q) in the precision of the model; all positive but for j = k says that the class cannot change. Not verified
@@ -164,8 +160,7 @@ def interval_margins(
     Source:
         Gowal et al., ICCV 2019, section 3 (elision of the last layer); Wei & Kolter, ICLR 2022 (interval fixed point).
     """
-    if not eps >= 0:
-        raise ValueError(f"eps must not be negative, got {eps}")
+    box = input_set(inputs, Box)
     if U.ndim != 2:
         raise ValueError(f"U must have shape (N, p), got {tuple(U.shape)}")
     if y.shape != U.shape[:1] or y.is_floating_point():
@@ -178,12 +173,13 @@ def interval_margins(
     outside = torch.nonzero((y < 0) | (y >= outputs)).flatten()
     if len(outside):
         raise ValueError(f"sample {int(outside[0])} has class {int(y[outside[0]])}, but there are {outputs} outputs")
-    if clip is None:
-        centre, radius = U, U.new_full((1, U.shape[1]), eps)
-    else:
-        low, high = (U - eps).clamp_min(clip[0]), (U + eps).clamp_max(clip[1])
+    check_radius(box.radius, *U.shape)
+    radius = U.new_tensor(box.radius).expand(U.shape if box.radius.ndim == 2 else (1, U.shape[1])).contiguous()
+    centre = U
+    if box.clip is not None:
+        low, high = (U - radius).clamp_min(box.clip[0]), (U + radius).clamp_max(box.clip[1])
         if bool((low > high).any()):
-            raise ValueError(f"a sample lies farther than eps outside the clip range {clip}")
+            raise ValueError(f"a sample lies farther than the radius outside the clip range {box.clip}")
         centre, radius = 0.5 * (low + high), 0.5 * (high - low)
     if not isinstance(model, ImplicitModel):
         middle, half, last = _network_interval(model, centre, radius)
@@ -202,13 +198,7 @@ def interval_margins(
 
 
 def interval_training_loss(
-    model: nn.Module,
-    U: Float[Tensor, "N p"],
-    y: Int[Tensor, " N"],
-    eps: float,
-    *,
-    clean: float = 0.0,
-    clip: tuple[float, float] | None = None,
+    model: nn.Module, U: Float[Tensor, "N p"], y: Int[Tensor, " N"], inputs: Box | float, *, clean: float = 0.0
 ) -> Float[Tensor, ""]:
     """Mean of clean * CE(y(u0)) + (1 - clean) * worst-case CE over the interval margins.
 
@@ -228,5 +218,5 @@ def interval_training_loss(
     if clean > 0:
         loss = loss + clean * nn.functional.cross_entropy(model(U), y)
     if clean < 1:
-        loss = loss + (1 - clean) * torch.logsumexp(-interval_margins(model, U, y, eps, clip=clip), 1).mean()
+        loss = loss + (1 - clean) * torch.logsumexp(-interval_margins(model, U, y, inputs), 1).mean()
     return loss

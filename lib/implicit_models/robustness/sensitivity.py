@@ -20,7 +20,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,30 +46,32 @@ _RESTART, _CYCLES = 60, 20
 Solve = Callable[[np.ndarray], np.ndarray]
 
 
-class SensitivityMatrix(np.ndarray):
-    """S (q, p), an ordinary float64 array that knows how it was found.
+class SensitivityMatrix(NamedTuple):
+    """The sensitivity matrix and what is known of it.
 
-    method: the solver. upper (q, p): proved bound of S, entry by entry; of a torch network S (1 + 1e-9), an allowance
-    for rounding that is not proved. residual: the largest of (upper - S) / max S.
-    Views and results of arithmetic have None in their place.
+    Attributes:
+        S: (q, p) float64.
+        upper: (q, p) bound of S, entry by entry.
+        method: the solver that found it, or "network".
+        residual: the largest of (upper - S) / max S.
+        certified: whether `upper` is proved, as for implicit models; that of a torch network, S (1 + 1e-9), is an
+            allowance for rounding that is not.
     """
 
-    method: str | None
-    upper: Float[np.ndarray, "q p"] | None
-    residual: float | None
+    S: Float[np.ndarray, "q p"]
+    upper: Float[np.ndarray, "q p"]
+    method: str
+    residual: float
+    certified: bool
 
     def __repr__(self) -> str:
-        return summary(self, "method", "residual", S=np.asarray(self))
-
-    def __array_finalize__(self, source: Any) -> None:
-        self.method = self.upper = self.residual = None
+        return summary(self, *self._fields)
 
 
-def _result(S: np.ndarray, upper: np.ndarray, method: str) -> SensitivityMatrix:
-    out = S.view(SensitivityMatrix)
+def _result(S: np.ndarray, upper: np.ndarray, method: str, certified: bool = True) -> SensitivityMatrix:
     top = float(S.max(initial=0.0))
-    out.method, out.upper, out.residual = method, upper, float((upper - S).max(initial=0.0)) / top if top else 0.0
-    return out
+    residual = float((upper - S).max(initial=0.0)) / top if top else 0.0
+    return SensitivityMatrix(S, upper, method, residual, certified)
 
 
 def sensitivity_matrix(
@@ -78,7 +80,7 @@ def sensitivity_matrix(
     *,
     method: str = "auto",
     input_shape: Sequence[int] | None = None,
-) -> Float[np.ndarray, "q p"]:
+) -> SensitivityMatrix:
     """Sensitivity matrix of an implicit model, or of a feed-forward network without its matrices.
 
     Args:
@@ -92,8 +94,7 @@ def sensitivity_matrix(
             models.
 
     Returns:
-        (q, p) float64 with `.method`, `.upper` (bound of S, proved for implicit models; for a torch network S (1 +
-        1e-9), not proved) and `.residual` (relative excess of that bound).
+        `SensitivityMatrix`: S (q, p) with its bound, whether that is proved, and the method.
 
     Raises:
         NotCertified: for a model without a proof of well-posedness, or where the solution cannot be certified to 1e-8.
@@ -111,7 +112,7 @@ def sensitivity_matrix(
                 " its matrices"
             )
         S = network_sensitivity(model, rows, input_shape)
-        return _result(S, S * (1 + NETWORK_ROOM), "network")
+        return _result(S, S * (1 + NETWORK_ROOM), "network", certified=False)
     if input_shape is not None:
         raise ValueError("input_shape is for torch networks: an implicit model has its own number of inputs")
     if method not in METHODS:
@@ -129,7 +130,7 @@ def sensitivity_matrix(
         S = _product(Y, right) + D
         upper = _product(top, right) * (1 + 4 * (Y.shape[0] + 4) * _EPS) + D * (1 + 2 * _EPS)
         result = _result(S, upper, name)
-        if result.residual <= ACCURATE:  # type: ignore[operator]
+        if result.residual <= ACCURATE:
             return result
     raise NotCertified(
         f"method {method!r} does not find the sensitivity matrix of this model of {P.n} states to {ACCURATE:g}; try"

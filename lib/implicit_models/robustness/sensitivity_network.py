@@ -23,6 +23,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from implicit_models.matrices import check_network
+from implicit_models.robustness.arrays import chosen_rows
+
 CHUNK = 32  # rows of S in one pass: what bounds the memory of the activations
 
 Rule = Callable[..., Any]
@@ -248,11 +251,11 @@ def network_sensitivity(
         linear layer.
 
     Raises:
-        ValueError: for a network in training mode whose layers depend on it, or for an operation that has no rule.
-        TypeError: for other outputs.
+        ValueError: for a network in training mode whose layers depend on it, for an operation that has no rule, and
+            naming a parameter that is not finite.
+        TypeError: for other outputs, and naming a parameter in half precision or of another dtype than the rest.
     """
-    from implicit_models.robustness.arrays import chosen_rows
-
+    check_network(network)
     shape = _shape(network, input_shape)
     first = next(network.parameters(), torch.zeros(()))
 

@@ -35,6 +35,7 @@ from implicit_models.sim.problem import (
 )
 from implicit_models.sim.report import MoreParameters
 from implicit_models.sim.result import SIMResult, nonzero_parameters, original_units
+from implicit_models.status import Status, check_on_failure, report
 
 LEAST_L1, IN_THE_MEAN, TOLERANCE = L1(), LeastSquares(), Tolerance()
 CHUNKS = 64  # the layout depends on the rows alone, and so do the bits of the result
@@ -83,7 +84,7 @@ def solve_chunk(
         ("multiplier", np.nan),
         ("gap", np.nan),
         ("n_steps", 0),
-        ("status", "not_finite"),
+        ("status", Status.NOT_FINITE),
     ):
         out[name][~good] = lost
     return out
@@ -193,12 +194,10 @@ def report_failed_rows(fitted: SIMResult, on_failure: str) -> None:
     message = f"{lost.size} of {len(fitted.status)} rows are not certified: row {named}" + (
         ", ..." if lost.size > 5 else ""
     )
-    report = RowsNotCertified(
+    failure = RowsNotCertified(
         f"{message}; rows of status not_finite or infeasible have no values", tuple(int(i) for i in lost)
     )
-    if on_failure == "raise":
-        raise report
-    warnings.warn(report, stacklevel=3)
+    report(failure, on_failure, stacklevel=3)
 
 
 def fit_sim(
@@ -259,8 +258,7 @@ def fit_sim(
     ):
         if not isinstance(value, kinds):
             raise TypeError(f"{name} must be {', '.join(kind.__name__ for kind in kinds)}, got {value!r}")
-    if on_failure not in ("warn", "raise", "ignore"):
-        raise ValueError(f"on_failure must be 'warn', 'raise' or 'ignore', got {on_failure!r}")
+    check_on_failure(on_failure)
     if feedback not in ("full", "strict_upper"):
         raise ValueError(f"unknown feedback {feedback!r}; choose 'full' or 'strict_upper'")
     number("kappa", kappa)

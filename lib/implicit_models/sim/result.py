@@ -17,9 +17,10 @@ from implicit_models.sim.network.scaling import Scale
 from implicit_models.sim.network.states import States
 from implicit_models.sim.parallel.report import RunReport
 from implicit_models.sim.problem import Exact, LeastSquares, Objective, terms
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
-DONE = ("optimal", "fista")
+DONE = (Status.OPTIMAL, Status.FISTA)
 MAX_ITER = 5000  # a row norm of .99 takes about a thousand Picard steps
 DENSE_UP_TO = 1000  # states
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
-from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from data_gen.core.streams import stream
 from implicit_models.sim.layerwise import sparsify, sparsify_path
@@ -187,7 +187,7 @@ def stored(
         f"{_code_key(module, given.key)} {len(given.test)} {json.dumps(plain(settings), sort_keys=True)}".encode()
     ).hexdigest()
     path = cache_dir() / "fits" / f"resnet20-{name}-{key[:20]}.json"
-    with file_lock(path.with_suffix(".lock")):
+    with FileLock(path.with_suffix(".lock")):
         found = load(path)
         if found is None:
             start = time.process_time()

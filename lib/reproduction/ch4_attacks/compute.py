@@ -21,10 +21,11 @@ from data_gen.core.dataset import Dataset
 from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.attacks.gradient import logits
 from implicit_models.robustness.attacks.methods import Attack, attack
+from implicit_models.robustness.attacks.options import JSMA, AttackMethod, LPAttack, Sensitivity
 from implicit_models.robustness.attacks.sparse import perturb, scores
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.bounding.lp import Programme, batch_units
-from implicit_models.robustness.input_sets import uncertainty
+from implicit_models.robustness.input_sets import Box, Replace, SparseBox
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.classifiers import fashion
@@ -35,10 +36,10 @@ SHARES = (0.1, 1.0, 10.0, 20.0, 30.0)  # per cent of the inputs, the rows of Tab
 CLIP = (0.0, 1.0)
 # What happens to the k chosen pixels: uniform draws of a range, or the step to 0 or 1 along the sign of the
 # cross-entropy's gradient.
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "replace": {"values": (0.0, 1.0)},
-    "small": {"values": (0.0, 0.1)},
-    "sign": {"eps": float("inf"), "clip": CLIP},
+PROTOCOLS: dict[str, Callable[[int], SparseBox | Replace]] = {
+    "replace": lambda k: Replace(0.0, 1.0, k),
+    "small": lambda k: Replace(0.0, 0.1, k),
+    "sign": lambda k: SparseBox(np.inf, k, CLIP),
 }
 COLUMNS = ("sensitivity", "gradient", "label_gradient", "random")
 PROFILES: dict[str, dict[str, Any]] = {
@@ -107,29 +108,18 @@ def share_table(
     """
     u, p = np.asarray(u, dtype=np.float64), u.shape[1]
     right, counts = is_right(model, u, y), [pixels(share, u.shape[1]) for share in shares]
-    S = np.asarray(sensitivity_matrix(model)) if sensitivity is None else sensitivity
+    S = sensitivity_matrix(model).S if sensitivity is None else sensitivity
     table: dict[str, Any] = {protocol: {} for protocol in PROTOCOLS}
     table["wrong"] = {}
-    for protocol, options in PROTOCOLS.items():
+    for protocol, of_few in PROTOCOLS.items():
         for column in COLUMNS:
-            found = [
-                attack(
-                    model,
-                    u,
-                    y,
-                    method=column,
-                    k=k,
-                    sensitivity=S if column == "sensitivity" else None,
-                    seed=seed,
-                    **options,
-                )
-                for k in counts
-            ]
+            method = Sensitivity(S) if column == "sensitivity" else column
+            found = [attack(model, u, y, of_few(k), method, seed=seed) for k in counts]
             table[protocol][column] = [rate(one, right) for one in found]
             if protocol == "replace":
                 table["wrong"][column] = [100 * float(1 - is_right(model, one.U_adv, y).mean()) for one in found]
     # greedy and nested: the pixels that a sample needed tell its success at every k
-    found = attack(model, u, y, method="jsma", k=min(p, max(counts)), **PROTOCOLS["sign"])
+    found = attack(model, u, y, PROTOCOLS["sign"](min(p, max(counts))), "jsma")
     table["sign"]["jsma"] = [100 * float((found.success & (found.changed <= k)).sum() / right.sum()) for k in counts]
     return table
 
@@ -153,7 +143,7 @@ def transfer_table(
     ("spread": no network); and at random.
     """
     u, right = np.asarray(u, dtype=np.float64), is_right(model, u, y)
-    S, other, before = (np.asarray(sensitivity_matrix(net)) for net in (model, surrogate, untrained))
+    S, other, before = (sensitivity_matrix(net).S for net in (model, surrogate, untrained))
     rank: dict[str, np.ndarray] = {
         "own": S[y],
         "surrogate": other[y],
@@ -167,28 +157,28 @@ def transfer_table(
     out: dict[str, list[float]] = {name: [] for name in rank}
     for name, score in rank.items():
         for share in shares:
-            moved = perturb(u, score, pixels(share, u.shape[1]), values=(0.0, 1.0), seed=seed)
+            moved = perturb(u, score, PROTOCOLS["replace"](pixels(share, u.shape[1])), seed=seed)
             out[name].append(100 * float((right & ~is_right(model, moved, y)).sum() / right.sum()))
     return out
 
 
-DENSE: dict[str, dict[str, Any]] = {
-    "random": {"method": "random"},
-    "sensitivity": {"method": "sensitivity"},
-    "fgsm": {"method": "fgsm"},
-    "pgd": {"method": "pgd"},
-    "lp_discrepancy": {"method": "lp", "objective": "discrepancy", "relaxation": "displayed"},
-    "lp_discrepancy_theorem7": {"method": "lp", "objective": "discrepancy", "relaxation": "theorem7"},
-    "lp_margin_displayed": {"method": "lp", "objective": "margin", "relaxation": "displayed"},
-    "lp_margin": {"method": "lp", "objective": "margin", "relaxation": "triangle"},
+DENSE: dict[str, AttackMethod] = {
+    "random": "random",
+    "sensitivity": "sensitivity",
+    "fgsm": "fgsm",
+    "pgd": "pgd",
+    "lp_discrepancy": LPAttack("discrepancy", "displayed"),
+    "lp_discrepancy_theorem7": LPAttack("discrepancy", "theorem7"),
+    "lp_margin_displayed": LPAttack("margin", "displayed"),
+    "lp_margin": LPAttack("margin", "triangle"),
 }
-SPARSE: dict[str, dict[str, Any]] = {
-    "random": {"method": "random"},
-    "sensitivity": {"method": "sensitivity"},
-    "gradient": {"method": "gradient"},
-    "jsma_papernot": {"method": "jsma", "saliency": "papernot", "pairs": True},
-    "jsma": {"method": "jsma"},
-    "lp_margin": {"method": "lp", "objective": "margin", "relaxation": "triangle"},
+SPARSE: dict[str, AttackMethod] = {
+    "random": "random",
+    "sensitivity": "sensitivity",
+    "gradient": "gradient",
+    "jsma_papernot": JSMA(saliency="papernot", pairs=True),
+    "jsma": "jsma",
+    "lp_margin": LPAttack("margin", "triangle"),
 }
 
 
@@ -197,8 +187,8 @@ def dense_rates(
 ) -> dict[str, list[float]]:
     """Success of every attack of `DENSE` on samples that are right, one rate a radius."""
     return {
-        name: [100 * float(attack(task, u, y, eps, clip=CLIP, seed=seed, **options).success.mean()) for eps in epsilons]
-        for name, options in DENSE.items()
+        name: [100 * float(attack(task, u, y, Box(eps, CLIP), method, seed=seed).success.mean()) for eps in epsilons]
+        for name, method in DENSE.items()
     }
 
 
@@ -206,12 +196,10 @@ def sparse_rates(
     task: Problem, u: np.ndarray, y: np.ndarray, counts: Sequence[int], seed: int
 ) -> dict[str, list[float]]:
     """Success of every attack of `SPARSE`, whose k pixels go to 0 or 1."""
-    eps = float("inf")
+    few = PROTOCOLS["sign"]
     return {
-        name: [
-            100 * float(attack(task, u, y, eps, k=k, clip=CLIP, seed=seed, **options).success.mean()) for k in counts
-        ]
-        for name, options in SPARSE.items()
+        name: [100 * float(attack(task, u, y, few(k), method, seed=seed).success.mean()) for k in counts]
+        for name, method in SPARSE.items()
     }
 
 
@@ -227,8 +215,8 @@ def discrepancy_facts(task: Problem, u: np.ndarray, eps: float, seed: int, draws
     on u with random signs: "tied" (inputs that follow the tie, per cent), "tied_gap" (change of the sum of squares,
         relative).
     """
-    inputs, rng = uncertainty(u, eps=eps), np.random.default_rng(seed)
-    start = bounds(task, u, eps=eps, method="box")
+    inputs, rng = Box(eps).around(u), np.random.default_rng(seed)
+    start = bounds(task, u, eps, method="box")
     programme, gap, violation, tied_gap, tied = Programme(task, inputs), 0.0, -np.inf, 0.0, []
     for i in range(len(u)):
         units = batch_units(task, start, "displayed", i)
@@ -268,13 +256,13 @@ def costs(model: nn.Module, u: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
     Returns: "matrix" (once), "sensitivity", "gradient" (rankings), "jsma" (the attack with a tenth of the pixels).
     """
-    u, S = np.asarray(u, dtype=np.float64), np.asarray(sensitivity_matrix(model))
+    u, S = np.asarray(u, dtype=np.float64), sensitivity_matrix(model).S
     return {
         "matrix": seconds_per_thousand(lambda: sensitivity_matrix(model), 1000),
         "sensitivity": seconds_per_thousand(lambda: scores(model, u, y, "sensitivity", sensitivity=S), len(u)),
         "gradient": seconds_per_thousand(lambda: scores(model, u, y, "gradient"), len(u)),
         "jsma": seconds_per_thousand(
-            lambda: attack(model, u, y, method="jsma", k=pixels(10, u.shape[1]), **PROTOCOLS["sign"]), len(u), 1
+            lambda: attack(model, u, y, PROTOCOLS["sign"](pixels(10, u.shape[1])), "jsma"), len(u), 1
         ),
     }
 
@@ -283,17 +271,18 @@ def examples(
     model: Any,
     u: np.ndarray,
     y: np.ndarray,
-    attacks: Mapping[str, Mapping[str, Any]],
+    attacks: Mapping[str, tuple[Any, AttackMethod]],
     wanted: int,
     needed: Sequence[str],
 ) -> list[dict[str, Any]]:
     """The first samples on which all `needed` attacks succeed, with what each attack makes of them.
 
+    Args: attacks: name -> set of inputs and method.
     Returns: one entry a sample: "label" and "panels", each with "name", "image" (three decimals), "predicted", and
     "marked": the pixels that a sparse attack changed, none for a dense one.
     """
     u = np.asarray(u, dtype=np.float64)
-    found = {name: attack(model, u, y, **options) for name, options in attacks.items()}
+    found = {name: attack(model, u, y, *one) for name, one in attacks.items()}
     good = np.logical_and.reduce([found[name].success for name in needed])
     network = model if isinstance(model, nn.Module) else None
     out = []
@@ -301,7 +290,7 @@ def examples(
         panels = [{"name": "clean", "image": np.round(u[i], 3), "predicted": int(y[i]), "marked": []}]
         for name, one in found.items():
             v = one.U_adv[i]
-            marked = np.flatnonzero(v != u[i]) if attacks[name].get("k") is not None else []
+            marked = np.flatnonzero(v != u[i]) if isinstance(attacks[name][0], (SparseBox, Replace)) else []
             panels.append(
                 {
                     "name": name,

@@ -16,10 +16,12 @@ from torch import nn
 from data_gen.core.streams import stream
 from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.attacks.methods import attack
+from implicit_models.robustness.attacks.options import PGD
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.bounding.box import state_box
+from implicit_models.robustness.bounding.options import LP, BoundMethod, Dual
 from implicit_models.robustness.bounding.result import Bounds
-from implicit_models.robustness.input_sets import uncertainty
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.problem import Problem, from_matrices, problem
 from implicit_models.robustness.specification import margins
 
@@ -27,15 +29,15 @@ PROFILES = {
     "quick": {"seeds": (0,), "samples": 60, "programmes": 4, "models": 40, "programme_models": 4},
     "full": {"seeds": (0, 1, 2), "samples": 500, "programmes": 20, "models": 600, "programme_models": 60},
 }
-METHODS = {
-    "norm": {"method": "norm"},
-    "box": {"method": "box"},
-    "comparison": {"method": "comparison"},
-    "interval": {"method": "interval"},
-    "dual_once": {"method": "dual", "passes": 0, "ascent_steps": 0},
-    "dual": {"method": "dual"},
+METHODS: dict[str, BoundMethod] = {
+    "norm": "norm",
+    "box": "box",
+    "comparison": "comparison",
+    "interval": "interval",
+    "dual_once": Dual(passes=0, ascent_steps=0),
+    "dual": Dual(),
 }
-PROGRAMMES = {name: {"method": "lp", "relaxation": name} for name in ("displayed", "theorem7", "triangle")}
+PROGRAMMES = {name: LP(name) for name in ("displayed", "theorem7", "triangle")}
 
 
 def as_problem(network: nn.Module, in_features: int) -> Problem:
@@ -54,21 +56,23 @@ def of_states(task: Problem, which: Sequence[int]) -> Problem:
     return from_matrices(task.A, task.B, np.eye(task.n)[list(which)], None, task.activation, b=task.b)
 
 
-def margin_bounds(task: Problem, U: np.ndarray, y: np.ndarray, eps: float, **method: Any) -> tuple[np.ndarray, float]:
+def margin_bounds(
+    task: Problem, U: np.ndarray, y: np.ndarray, eps: float, method: BoundMethod
+) -> tuple[np.ndarray, float]:
     """(N,) smallest lower bound of the margins of each label, and CPU seconds a sample."""
-    options = {"sides": "lower"} if method["method"] in ("dual", "lp") else {}
+    sides = "lower" if isinstance(method, (Dual, LP)) else "both"
     start = time.process_time()
-    found = bounds(task, U, eps=eps, spec=margins(y, task.q), **method, **options)
+    found = bounds(task, U, eps, method=method, sides=sides, spec=margins(y, task.q))
     return found.lb.min(axis=1), (time.process_time() - start) / len(U)
 
 
 def certified_curve(
-    task: Problem, U: np.ndarray, y: np.ndarray, epsilons: Sequence[float], **method: Any
+    task: Problem, U: np.ndarray, y: np.ndarray, epsilons: Sequence[float], method: BoundMethod
 ) -> tuple[list[float], float]:
     """Certified accuracy in per cent for each radius, and CPU seconds a sample at the first one."""
     rates, seconds = [], 0.0
     for k, eps in enumerate(epsilons):
-        lowest, each = margin_bounds(task, U, y, eps, **method)
+        lowest, each = margin_bounds(task, U, y, eps, method)
         rates.append(100 * float((lowest > 0).mean()))
         seconds = each if k == 0 else seconds
     return rates, seconds
@@ -80,7 +84,7 @@ def attacked_curve(
     """Accuracy in per cent that projected gradient steps leave: no certified accuracy can exceed it."""
     right = predicted(network, U) == y
     return [
-        100 * float((right & ~attack(network, U, y, eps, "pgd", steps=steps, restarts=1, seed=seed).success).mean())
+        100 * float((right & ~attack(network, U, y, eps, PGD(steps=steps, restarts=1), seed=seed).success).mean())
         for eps in epsilons
     ]
 
@@ -114,9 +118,9 @@ def attained_widths(task: Problem, U: np.ndarray, eps: float, steps: int = 20) -
     return widths
 
 
-def relative_widths(task: Problem, U: np.ndarray, eps: float, attained: np.ndarray, **method: Any) -> np.ndarray:
+def relative_widths(task: Problem, U: np.ndarray, eps: float, attained: np.ndarray, method: BoundMethod) -> np.ndarray:
     """(N, q) width of the bounds of the outputs over the attained one."""
-    found = bounds(task, U, eps=eps, **method)
+    found = bounds(task, U, eps, method=method)
     return (found.ub - found.lb) / attained
 
 
@@ -130,8 +134,8 @@ def two_states(
     """
     reduced, u = of_states(task, which), np.atleast_2d(u)
     found: dict[str, Any] = {}
-    for name, options in (METHODS | PROGRAMMES).items():
-        one: Bounds = bounds(reduced, u, eps=eps, **options)
+    for name, method in (METHODS | PROGRAMMES).items():
+        one: Bounds = bounds(reduced, u, eps, method=method)
         found[name] = np.stack([one.lb[0], one.ub[0]]).tolist()
     rng = stream(seed, "corners")
     moved = u + eps * np.sign(rng.standard_normal((samples, u.shape[1])))
@@ -141,7 +145,7 @@ def two_states(
 
 def moving_states(task: Problem, u: np.ndarray, eps: float) -> tuple[int, int]:
     """The two states of a sample with the widest dual bounds: those that change most in the box."""
-    found = bounds(of_states(task, range(task.n)), np.atleast_2d(u), eps=eps, method="dual")
+    found = bounds(of_states(task, range(task.n)), np.atleast_2d(u), eps, method="dual")
     first, second = np.argsort(-(found.ub - found.lb)[0])[:2]
     return int(first), int(second)
 
@@ -192,7 +196,7 @@ def norm_facts(count: int, seed: int) -> dict[str, float]:
             found[f"norm{tag}"] += int((gap[tag] > ball + 1e-9).any())
             found[f"box{tag}"] += int((gap[tag] > box + 1e-9).any())
             found["box_outside_norm"] += int((box > ball + 1e-9).any())
-            ours = state_box(task, uncertainty(u0, sigma=sigma, card=card if tag else None)).sigma[0]
+            ours = state_box(task, (SparseBox(sigma, card) if tag else Box(sigma)).around(u0)).sigma[0]
             iterated = np.zeros(task.n)
             for _ in range(2000):
                 iterated = np.abs(task.A) @ iterated + reach[tag]
@@ -206,9 +210,7 @@ def norm_facts(count: int, seed: int) -> dict[str, float]:
         width = rng.uniform(0, 0.5, blocky.p)
         centre = blocky.equilibrium(u)[0]
         moved = blocky.equilibrium(u + rng.uniform(-1, 1, (20, blocky.p)) * width)[0]
-        found["blocks"] += int(
-            (np.abs(moved - centre) > state_box(blocky, uncertainty(u, sigma=width)).sigma + 1e-9).any()
-        )
+        found["blocks"] += int((np.abs(moved - centre) > state_box(blocky, Box(width).around(u)).sigma + 1e-9).any())
     return found
 
 
@@ -222,7 +224,8 @@ def support_facts(count: int, seed: int) -> dict[str, float]:
         signs = np.array(np.meshgrid(*[[-1.0, 0.0, 1.0]] * p)).reshape(p, -1).T
         for name, corners in (("box", signs), ("card", signs[(signs != 0).sum(axis=1) <= card])):
             brute = (corners * sigma) @ b
-            value = uncertainty(u0[None], sigma=sigma, card=card if name == "card" else None).support(b[None])[0]
+            inputs = SparseBox(sigma, card) if name == "card" else Box(sigma)
+            value = inputs.around(u0[None]).support(b[None])[0]
             found[name] = max(found[name], float(abs(brute.max() - value)))
     return found
 
@@ -253,11 +256,11 @@ def programme_facts(count: int, seed: int) -> dict[str, float]:
         c = rng.uniform(0, 1, base.n)
         task = from_matrices(base.A, base.B, np.stack([c, rng.normal(size=base.n)]), None, "relu", b=base.b)
         u, eps = rng.normal(size=(1, task.p)), float(rng.uniform(0.05, 0.5))
-        box = state_box(task, uncertainty(u, eps=eps))
+        box = state_box(task, Box(eps).around(u))
         top = float(c @ (box.x0 + box.sigma)[0])
         each = {
-            name: bounds(task, u, eps=eps, **options)
-            for name, options in (METHODS | PROGRAMMES).items()
+            name: bounds(task, u, eps, method=method)
+            for name, method in (METHODS | PROGRAMMES).items()
             if name != "dual_once"
         }
         found["displayed_is_box"] = max(
@@ -283,7 +286,7 @@ def programme_facts(count: int, seed: int) -> dict[str, float]:
         )
         y, one = (
             task.output(task.equilibrium(few)[0], few),
-            bounds(task, u, eps=eps, card=card, **PROGRAMMES["displayed"]),
+            bounds(task, u, SparseBox(eps, card), method=PROGRAMMES["displayed"]),
         )
         found["card_outside"] += int((y < one.lb - slack).any() or (y > one.ub + slack).any())
     return found
@@ -294,7 +297,7 @@ def envelope_facts(task: Problem, u: np.ndarray, eps: float) -> dict[str, float]
     interval."""
     reduced = of_states(task, range(min(task.n, 16)))
     width = {}
-    for name, options in ({"interval": METHODS["interval"]} | PROGRAMMES).items():
-        one = bounds(reduced, u, eps=eps, **options)
+    for name, method in ({"interval": METHODS["interval"]} | PROGRAMMES).items():
+        one = bounds(reduced, u, eps, method=method)
         width[name] = float((one.ub - one.lb).mean())
     return {name: width[name] / width["interval"] for name in PROGRAMMES}

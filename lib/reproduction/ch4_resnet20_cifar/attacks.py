@@ -20,7 +20,9 @@ from torch import nn
 
 from implicit_models.robustness.attacks.gradient import input_gradient
 from implicit_models.robustness.attacks.methods import attack
+from implicit_models.robustness.attacks.options import PGD, AttackMethod
 from implicit_models.robustness.attacks.sparse import scores
+from implicit_models.robustness.input_sets import Box, Replace, SparseBox
 from implicit_models.sim.network.layers import read_layers
 from reproduction.ch4_attacks.compute import CLIP, COLUMNS, PROTOCOLS, pixels
 from reproduction.ch4_resnet20_cifar.sensitivity import distance_to_centre
@@ -95,7 +97,7 @@ def share_table(
     right = classes_of(network, u) == y
     table: dict[str, Any] = {protocol: {} for protocol in PROTOCOLS}
     table["wrong"], table["regions"] = {}, {}
-    for protocol, options in PROTOCOLS.items():
+    for protocol, of_few in PROTOCOLS.items():
         for column in (*COLUMNS, *(CONTROLS if protocol == "replace" else ())):
             if protocol == "sign" and same is not None and column != "random":
                 table[protocol][column] = list(same[column])
@@ -107,7 +109,7 @@ def share_table(
             order = np.argsort(-rank, axis=1, kind="stable")[:, : max(counts)]
             rates, wrong, regions = [], [], []
             for k in counts:
-                moved = _moved(u, order[:, :k], options, direction, seed)
+                moved = _moved(u, order[:, :k], of_few(k), direction, seed)
                 after = classes_of(network, moved) != y
                 rates.append(100 * float((right & after).sum() / right.sum()) if right.any() else float("nan"))
                 wrong.append(100 * float(after.mean()))
@@ -118,12 +120,12 @@ def share_table(
     return table
 
 
-def _moved(u: np.ndarray, top: np.ndarray, options: Mapping[str, Any], direction: np.ndarray, seed: int) -> np.ndarray:
+def _moved(u: np.ndarray, top: np.ndarray, inputs: SparseBox | Replace, direction: np.ndarray, seed: int) -> np.ndarray:
     """`sparse_attacks.perturb` with the inputs ranked already: the chosen ones (N, k) become draws, or go to an end of
     the range along the direction."""
     out, rows = np.array(u), np.arange(len(u))[:, None]
-    if "values" in options:
-        out[rows, top] = np.random.default_rng([seed, 1]).uniform(*options["values"], top.shape)
+    if isinstance(inputs, Replace):
+        out[rows, top] = np.random.default_rng([seed, 1]).uniform(inputs.low, inputs.high, top.shape)
     else:
         out[rows, top] = np.clip(out[rows, top] + (CLIP[1] - CLIP[0]) * np.sign(direction[rows, top]), *CLIP)
     return out
@@ -132,7 +134,7 @@ def _moved(u: np.ndarray, top: np.ndarray, options: Mapping[str, Any], direction
 def greedy_rates(network: nn.Module, u: np.ndarray, y: np.ndarray, counts: Sequence[int]) -> list[float]:
     """Success of JSMA, which takes one input after the other to 0 or 1, with at most each number of inputs."""
     right = classes_of(network, u) == y
-    found = attack(network, u, y, method="jsma", k=max(counts), **PROTOCOLS["sign"])
+    found = attack(network, u, y, PROTOCOLS["sign"](max(counts)), "jsma")
     return [100 * float((found.success & (found.changed <= k)).sum() / right.sum()) for k in counts]
 
 
@@ -242,8 +244,8 @@ def discrepancy_ascent(
 def dense_attacks(steps: int, seed: int) -> dict[str, Callable[[nn.Module, np.ndarray, np.ndarray, float], np.ndarray]]:
     """Name -> (network, u, y, eps) -> attacked samples in the box of radius eps cut to [0, 1]."""
 
-    def library(method: str, **options: Any) -> Callable[..., np.ndarray]:
-        return lambda network, u, y, eps: attack(network, u, y, eps, method, clip=CLIP, seed=seed, **options).U_adv
+    def library(method: AttackMethod) -> Callable[..., np.ndarray]:
+        return lambda network, u, y, eps: attack(network, u, y, Box(eps, CLIP), method, seed=seed).U_adv
 
     def signed(network: nn.Module, u: np.ndarray, y: np.ndarray, eps: float) -> np.ndarray:
         return np.clip(u + eps * np.sign(signed_sensitivity(network, u, y)), *CLIP)
@@ -252,7 +254,7 @@ def dense_attacks(steps: int, seed: int) -> dict[str, Callable[[nn.Module, np.nd
         "random": library("random"),
         "signed_sensitivity": signed,
         "fgsm": library("fgsm"),
-        "pgd": library("pgd", steps=steps, restarts=1),
+        "pgd": library(PGD(steps=steps, restarts=1)),
         "discrepancy": lambda network, u, y, eps: discrepancy_ascent(network, u, eps, steps, seed),
         "linearised": lambda network, u, y, eps: linearised_programme(network, u, y, eps),
     }

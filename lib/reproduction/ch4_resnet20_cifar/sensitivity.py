@@ -28,7 +28,7 @@ from reproduction.resnet20.network import BATCH
 
 def matrix_of(network: nn.Module, p: int) -> Float[np.ndarray, "q p"]:
     """S of a network on flat samples."""
-    return np.asarray(sensitivity_matrix(network, input_shape=(p,)))
+    return sensitivity_matrix(network, input_shape=(p,)).S
 
 
 def cost_of(call: Callable[[], Any], repeats: int = 3) -> dict[str, float]:
@@ -102,7 +102,7 @@ def exact_model_error(network: nn.Module, size: int) -> dict[str, float]:
     plain = copy.deepcopy(network[1]).double()
     model = from_network(plain, (3, size, size), dtype=torch.float64)
     wanted, steps = published_iteration(problem(model))
-    found = np.asarray(sensitivity_matrix(plain, input_shape=(3, size, size)))
+    found = sensitivity_matrix(plain, input_shape=(3, size, size)).S
     return {
         "states": float(model.n_states),
         "entries": float(model.A._nnz()),

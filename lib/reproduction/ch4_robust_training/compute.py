@@ -29,7 +29,9 @@ from torch import Tensor, nn
 from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks.methods import attack
+from implicit_models.robustness.attacks.options import PGD
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.bounding.options import Dual
 from implicit_models.robustness.certification import certify
 from implicit_models.robustness.interval_training import interval_training_loss
 from implicit_models.robustness.penalties import convex_penalty, lipschitz_constant, sensitivity_norm
@@ -40,6 +42,7 @@ from reproduction.core.recipe import History, Recipe
 N_STATES, KAPPA = 64, 0.95
 KEY_MODULES = ("implicit_models.model", "reproduction.ch4_robust_training.compute")
 PENALTIES = {"convex_penalty": convex_penalty, "sensitivity": sensitivity_norm}
+_SEARCH = PGD(steps=20, restarts=2)
 OBJECTIVES = ("plain", "weight_decay", *PENALTIES, "adversarial", "interval")
 
 
@@ -167,9 +170,7 @@ def measured(
     epsilons: Sequence[float],
     *,
     n_samples: int,
-    method: str = "dual",
-    attack_steps: int = 20,
-    restarts: int = 2,
+    search: PGD = _SEARCH,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Accuracy of a model on test images: clean, under attack, and certified by three bounds; and its three constants.
@@ -177,7 +178,7 @@ def measured(
     Args:
         epsilons: radii in pixel units, [0, 1]; boxes are not cut to that range.
         n_samples: the first so many test images are used for everything.
-        method: of the strongest certificate. attack_steps, restarts, seed: of PGD.
+        search: the attack. seed: of its restarts.
     Returns:
         "clean"; "attacked", "certified", "interval", "box": a list each, one entry a radius, in [0, 1]; "rho",
         "convex_penalty", "sensitivity" (largest row sum of S), "row_norm" of A.
@@ -196,13 +197,13 @@ def measured(
     out |= {"clean": float(right.mean()), "attacked": [], "certified": [], "interval": [], "box": []}
     spec = margins(labels, model.out_features)
     for eps in epsilons:
-        broken = attack(model, u, labels, eps, "pgd", steps=attack_steps, restarts=restarts, seed=seed).success
+        broken = attack(model, u, labels, eps, search, seed=seed).success
         out["attacked"].append(float((right & ~broken).mean()))
         out["certified"].append(
-            certify(model, u, labels, eps, method=method, attack_steps=0, early_stop=True).certified_accuracy
+            certify(model, u, labels, eps, method=Dual(early_stop=True), search=None).certified_accuracy
         )
         for bound in ("interval", "box"):
-            out[bound].append(float((bounds(model, u, eps=eps, method=bound, spec=spec).lb > 0).all(axis=1).mean()))
+            out[bound].append(float((bounds(model, u, eps, method=bound, spec=spec).lb > 0).all(axis=1).mean()))
     return out
 
 

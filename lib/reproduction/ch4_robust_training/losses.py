@@ -93,7 +93,7 @@ def enumeration_facts(count: int, seed: int) -> dict[str, float]:
         with torch.no_grad():
             y0 = 3 * m(torch.as_tensor(u)).numpy()
             A, B, C = (M.numpy() for M in (m.A, m.B, 3 * m.C))
-        sigma = eps * 3 * np.asarray(sensitivity_matrix(m)).sum(1)
+        sigma = eps * 3 * sensitivity_matrix(m).S.sum(1)
         radius = eps * np.abs(B).sum(1).max() / (1 - np.abs(A).sum(1).max())  # (4.3)
         around = radius * np.abs(C).sum(1)
         k = int(y0.argmax())
@@ -124,9 +124,9 @@ def trained_facts(model: ImplicitModel, u: np.ndarray, labels: np.ndarray, eps: 
     """
     with torch.no_grad():
         y0 = model(torch.as_tensor(u, dtype=model.A.dtype)).double().numpy()
-    interval = bounds(model, u, eps=eps, method="interval")
+    interval = bounds(model, u, eps, method="interval")
     boxes = {
-        "s": (y0, eps * np.asarray(sensitivity_matrix(model)).sum(1)),
+        "s": (y0, eps * sensitivity_matrix(model).S.sum(1)),
         "interval": (0.5 * (interval.lb + interval.ub), 0.5 * (interval.ub - interval.lb)),
     }
     out = {"nominal": float(worst_case_loss(y0, np.zeros(y0.shape[1]), labels).mean())}

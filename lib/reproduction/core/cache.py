@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import nn
 
 from data_gen.core.dataset import Dataset
-from data_gen.core.lock import file_lock
 from data_gen.core.sources import cache_dir
 from reproduction.book.keys import content_key
 from reproduction.core.train import CheckpointError, History, Loss, Recipe, train
@@ -71,7 +71,7 @@ def train_or_load(
         data={"train": data.checksum()},
     )
     path = cache_dir() / "models" / f"{name}-{key[:20]}.pt"
-    with file_lock(path.with_suffix(".lock")):
+    with FileLock(path.with_suffix(".lock")):
         history = _load(model, path)
         if history is None:
             checkpoint = path.with_suffix(".checkpoint")

@@ -15,8 +15,10 @@ from implicit_models.robustness.attacks import gradient as gradient_attacks
 from implicit_models.robustness.attacks import methods as attacks
 from implicit_models.robustness.attacks import sparse as sparse_attacks
 from implicit_models.robustness.attacks.methods import attack
-from implicit_models.robustness.input_sets import uncertainty
+from implicit_models.robustness.attacks.options import JSMA, PGD, LPAttack, Sensitivity
+from implicit_models.robustness.input_sets import Box, Replace, SparseBox
 from implicit_models.robustness.problem import from_matrices, problem
+from implicit_models.robustness.sensitivity import sensitivity_matrix
 from implicit_models.robustness.specification import margins
 from reproduction.models.seeding import seeded
 
@@ -69,7 +71,7 @@ def test_dense_attacks_of_samples_at_the_edge_of_the_clip_range_are_optimal(meth
     U = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=(40, 3))
     end = np.where(w > 0, np.maximum(U - eps, 0.0), np.minimum(U + eps, 1.0))
     y = (U @ w < 0).astype(int)
-    found = attack(linear(w), U, y, eps, method, clip=(0, 1))
+    found = attack(linear(w), U, y, Box(eps, clip=(0, 1)), method)
     right = y == 0
     np.testing.assert_array_equal(found.success[right], (end[right] @ w < 0))
     if method in ("fgsm", "sensitivity"):
@@ -78,7 +80,7 @@ def test_dense_attacks_of_samples_at_the_edge_of_the_clip_range_are_optimal(meth
 
 def test_random_signs_go_to_the_ends_of_a_clipped_box():
     U = np.array([[0.0, 0.5, 1.0, 0.1]] * 200)
-    found = attack(linear(np.ones(4), bias=9.0), U, np.zeros(200, int), 0.2, "random", clip=(0, 1), seed=3).U_adv
+    found = attack(linear(np.ones(4), bias=9.0), U, np.zeros(200, int), Box(0.2, clip=(0, 1)), "random", seed=3).U_adv
     for j, ends in enumerate([(0.0, 0.2), (0.3, 0.7), (0.8, 1.0), (0.0, 0.3)]):
         np.testing.assert_allclose(np.unique(found[:, j]), ends, atol=1e-15)
 
@@ -90,34 +92,22 @@ def test_attacked_inputs_are_inside_any_clip_range_exactly(method):
     for _ in range(10):
         low, high = np.sort(rng.normal(size=2))
         U = rng.uniform(low, high, size=(60, 3))
-        options = {"steps": 3, "restarts": 2} if method == "pgd" else {}
-        found = attack(
-            model, U, (U @ np.array([1.0, -0.7, 0.4]) < 0).astype(int), 0.3, method, clip=(low, high), **options
-        )
+        how = PGD(steps=3, restarts=2) if method == "pgd" else method
+        found = attack(model, U, (U @ np.array([1.0, -0.7, 0.4]) < 0).astype(int), Box(0.3, clip=(low, high)), how)
         assert found.U_adv.min() >= low and found.U_adv.max() <= high
 
 
 def test_sets_are_checked_when_there_is_one_class_or_no_sample():
     one = ImplicitModel.from_matrices(torch.zeros(1, 1), torch.zeros(1, 2), torch.zeros(1, 1), torch.ones(1, 2))
-    with pytest.raises(ValueError, match="eps must be a number that is not negative, got -5"):
+    with pytest.raises(ValueError, match="a radius must be a finite number that is not negative, got -5"):
         attack(one, np.zeros((2, 2)), np.zeros(2, int), -5, "fgsm")
 
 
-@pytest.mark.parametrize(
-    "method, options",
-    [
-        ("jsma", {}),
-        ("jsma", {"pairs": True}),
-        ("gradient", {}),
-        ("label_gradient", {}),
-        ("sensitivity", {}),
-        ("lp", {}),
-    ],
-)
-def test_sparse_attacks_of_a_linear_classifier_take_the_largest_weights(method, options):
+@pytest.mark.parametrize("method", ["jsma", JSMA(pairs=True), "gradient", "label_gradient", "sensitivity", "lp"])
+def test_sparse_attacks_of_a_linear_classifier_take_the_largest_weights(method):
     w = np.array([1.0, -3.0, 0.5, 2.0])
     U = np.full((1, 4), 0.5) + np.array([[0.2, 0, 0, 0.3]])
-    found = attack(linear(w, bias=5.0), U, np.array([0]), 0.2, method, k=2, **options)
+    found = attack(linear(w, bias=5.0), U, np.array([0]), SparseBox(0.2, 2), method)
     np.testing.assert_allclose(found.U_adv - U, [[0, 0.2, 0, -0.2]], atol=1e-12)
     assert found.changed[0] == 2 and not found.success[0]
 
@@ -126,7 +116,7 @@ def test_room_in_the_clip_range_decides_which_inputs_are_taken():
     # input 3 has the larger weight and no room to fall: the others gain more
     w, U = np.array([1.0, 0.9, 3.0]), np.array([[0.8, 0.9, 0.05]])
     for method in ("jsma", "lp"):
-        found = attack(linear(w, bias=5.0), U, np.array([0]), np.inf, method, k=2, clip=(0, 1))
+        found = attack(linear(w, bias=5.0), U, np.array([0]), SparseBox(np.inf, 2, clip=(0, 1)), method)
         np.testing.assert_allclose(found.U_adv, [[0.0, 0.0, 0.05]], atol=1e-9)
 
 
@@ -164,12 +154,12 @@ def test_pgd_returns_its_best_point():
     U = np.random.default_rng(3).normal(size=(20, 6))
     y = right(model, U)
     P = problem(model)
-    box = uncertainty(U, eps=0.05)
+    box = Box(0.05).around(U)
     worst = lambda V: np.einsum("nkq,nq->nk", margins(y, 4), P.output(P.equilibrium(V)[0], V)).min(axis=1)
-    few, more = (worst(gradient_attacks.pgd(model, U, y, box, steps=s, restarts=r)) for s, r in ((1, 1), (30, 3)))
+    few, more = (worst(gradient_attacks.pgd(model, U, y, box, PGD(steps=s, restarts=r))) for s, r in ((1, 1), (30, 3)))
     assert (more <= few + 1e-9).all() and (few <= worst(U) + 1e-9).all()
-    again = gradient_attacks.pgd(model, U, y, box, steps=5, restarts=2, seed=4)
-    np.testing.assert_array_equal(again, gradient_attacks.pgd(model, U, y, box, steps=5, restarts=2, seed=4))
+    again = gradient_attacks.pgd(model, U, y, box, PGD(steps=5, restarts=2), seed=4)
+    np.testing.assert_array_equal(again, gradient_attacks.pgd(model, U, y, box, PGD(steps=5, restarts=2), seed=4))
 
 
 @settings(max_examples=20, deadline=None)
@@ -179,7 +169,7 @@ def test_dense_attacks_stay_in_their_sets(seed, method, eps, clip):
     U = np.random.default_rng(seed).uniform(-0.5, 0.5, size=(5, 6))
     y = right(model, U)
     y[0] = (y[0] + 1) % 4
-    found = attack(model, U, y, eps, method, clip=clip, steps=5, restarts=2)
+    found = attack(model, U, y, Box(eps, clip=clip), PGD(steps=5, restarts=2) if method == "pgd" else method)
     assert (np.abs(found.U_adv - U) <= eps + 1e-15).all()
     if clip:
         assert (found.U_adv >= -0.5).all() and (found.U_adv <= 0.5).all()
@@ -195,7 +185,7 @@ def test_sparse_attacks_change_at_most_k_inputs(seed, method, k, eps):
     model = cyclic(seed)
     U = np.random.default_rng(seed).uniform(0, 1, size=(4, 6))
     y = right(model, U)
-    found = attack(model, U, y, eps, method, k=k, clip=(0, 1), seed=seed)
+    found = attack(model, U, y, SparseBox(eps, k, clip=(0, 1)), method, seed=seed)
     assert (found.changed <= k).all()
     assert (found.U_adv >= 0).all() and (found.U_adv <= 1).all() and (np.abs(found.U_adv - U) <= eps + 1e-15).all()
     np.testing.assert_array_equal(found.success, right(model, found.U_adv) != y)
@@ -207,8 +197,8 @@ def test_jsma_finds_the_best_pairs_of_brute_force_on_a_smooth_model():
     best = min(
         w @ np.where(np.isin(np.arange(8), c), np.where(w > 0, 0, 1), U[0]) for c in itertools.combinations(range(8), 4)
     )  # every choice of four, each at its better end
-    for options in ({}, {"pairs": True}):
-        found = attack(linear(w, bias=20.0), U, np.array([0]), np.inf, "jsma", k=4, clip=(0, 1), **options)
+    for how in (JSMA(), JSMA(pairs=True)):
+        found = attack(linear(w, bias=20.0), U, np.array([0]), SparseBox(np.inf, 4, clip=(0, 1)), how)
         assert found.U_adv[0] @ w == pytest.approx(best)
 
 
@@ -219,7 +209,11 @@ def test_papernots_saliency(pairs):
     C = np.array([[2.0, -1.0, 0.5, 0.1], [-1.0, 1.5, 0.2, -0.4]])
     P = from_matrices(np.zeros((4, 4)), np.eye(4), C, None, "identity", d=[9.0, 0.0])
     found = attack(
-        P, np.full((1, 4), 0.5), np.array([0]), np.inf, "jsma", k=2, clip=(0, 1), saliency="papernot", pairs=pairs
+        P,
+        np.full((1, 4), 0.5),
+        np.array([0]),
+        SparseBox(np.inf, 2, clip=(0, 1)),
+        JSMA(saliency="papernot", pairs=pairs),
     )
     moved = found.U_adv[0] - 0.5
     # singly: -a o is 2, 1.5, none (equal signs), .04 for inputs 0 to 3. A pair moves one way: falls of 0 and 3 give 2.1
@@ -232,11 +226,11 @@ def test_random_values_follow_the_protocol():
     U = np.random.default_rng(6).uniform(0.5, 1, size=(50, 6))
     y = right(model, U)
     S = np.random.default_rng(7).random((4, 6))
-    found = attack(model, U, y, None, "sensitivity", k=2, values=(0, 0.1), sensitivity=S)
+    found = attack(model, U, y, Replace(0, 0.1, 2), Sensitivity(S))
     top = np.argsort(-S[y], axis=1)[:, :2]
     rows = np.arange(50)[:, None]
     assert ((found.U_adv[rows, top] >= 0) & (found.U_adv[rows, top] <= 0.1)).all() and (found.changed == 2).all()
-    control = [attack(model, U, y, None, "random", k=2, values=(0, 1), seed=s).U_adv for s in (0, 0, 1)]
+    control = [attack(model, U, y, Replace(0, 1, 2), "random", seed=s).U_adv for s in (0, 0, 1)]
     np.testing.assert_array_equal(control[0], control[1])
     assert not np.array_equal(control[0], control[2])
     chosen = (control[0] != U).sum(axis=0)
@@ -249,8 +243,11 @@ def test_the_sensitivity_matrix_is_computed_where_it_is_not_given():
     S = np.abs(P.C) @ np.linalg.inv(np.eye(P.n) - np.abs(P.A)) @ np.abs(P.B) + np.abs(P.D)
     U = np.random.default_rng(8).uniform(size=(10, 6))
     y = right(model, U)
-    one, two = (attack(model, U, y, 0.3, "sensitivity", k=2, sensitivity=s) for s in (None, S))
+    one, two, three = (
+        attack(model, U, y, SparseBox(0.3, 2), Sensitivity(s)) for s in (None, S, sensitivity_matrix(model))
+    )
     np.testing.assert_array_equal(one.U_adv, two.U_adv)
+    np.testing.assert_array_equal(one.U_adv, three.U_adv)
 
 
 def test_the_displayed_discrepancy_says_nothing_about_the_input():
@@ -260,7 +257,7 @@ def test_the_displayed_discrepancy_says_nothing_about_the_input():
     model = cyclic(9)
     P = problem(model)
     U = np.random.default_rng(9).normal(size=(1, 6))
-    inputs = uncertainty(U, eps=0.2)
+    inputs = Box(0.2).around(U)
     start = sparse_attacks._start(P, inputs, "displayed")
     units = batch_units(P, start, "displayed", 0)
     programme = Programme(P, inputs)
@@ -279,9 +276,9 @@ def test_torch_networks_and_single_precision():
     U = torch.rand(40, 6, generator=torch.Generator().manual_seed(0))
     y = network.eval()(U).argmax(1)
     network.train()
-    found = attack(network, U, y, 0.3, "pgd", clip=(0, 1))
+    found = attack(network, U, y, Box(0.3, clip=(0, 1)), "pgd")
     assert network.training and found.success.any() and found.U_adv.dtype == np.float64
-    converted = attack(compose.from_network(network), U, y, 0.3, "pgd", clip=(0, 1))
+    converted = attack(compose.from_network(network), U, y, Box(0.3, clip=(0, 1)), "pgd")
     assert abs(int(converted.success.sum()) - int(found.success.sum())) <= 1
     exact = network.eval().double()(torch.from_numpy(found.U_adv)).argmax(1)
     np.testing.assert_array_equal(found.success, (exact != y).numpy())
@@ -319,28 +316,65 @@ def test_one_class_and_no_sample():
 
 
 @pytest.mark.parametrize(
-    "arguments, options, words",
+    "inputs, method, words",
     [
-        ((0.1, "magic"), {}, "unknown method 'magic'"),
-        ((0.1, "jsma"), {}, "give k"),
-        ((0.1, "pgd"), {"k": 3}, "changes all inputs"),
-        ((None, "pgd"), {}, "eps must be a number"),
-        ((-0.1, "pgd"), {}, "not negative, got -0.1"),
-        ((np.inf, "jsma"), {"k": 2}, "needs k and a clip range"),
-        ((0.1, "gradient"), {"k": 7}, "between 0 and p = 6, got 7"),
-        ((0.1, "gradient"), {"k": 2, "values": (0, 1)}, "one of eps and values"),
-        ((None, "pgd"), {"values": (0, 1)}, "replaces the k inputs"),
-        ((None, "gradient"), {"k": 2, "values": (1, 0)}, "low <= high"),
-        ((0.1, "pgd"), {"steps": 0}, "at least 1"),
-        ((0.1, "pgd"), {"loss": "hinge"}, "loss must be"),
-        ((0.1, "jsma"), {"k": 2, "saliency": "x"}, "saliency must be"),
-        ((0.1, "lp"), {"objective": "x"}, "objective must be"),
-        ((0.1, "sensitivity"), {"k": 2, "sensitivity": np.ones((4, 5))}, r"shape \(q, 6\)"),
+        (lambda: 0.1, "magic", "unknown method 'magic'"),
+        (lambda: 0.1, "jsma", r"give a SparseBox\(radius, k\), got Box\(radius=0.1\)"),
+        (lambda: SparseBox(0.1, 3), "pgd", "changes all inputs"),
+        (lambda: -0.1, "pgd", "not negative, got -0.1"),
+        (lambda: np.inf, "pgd", "finite number that is not negative, got inf"),
+        (lambda: SparseBox(np.inf, 2), "jsma", "with a clip range may have an infinite one"),
+        (lambda: SparseBox(0.1, 7), "gradient", "between 0 and p = 6, got 7"),
+        (lambda: SparseBox(0.1, -1), "gradient", "k must be a non-negative int, got -1"),
+        (lambda: SparseBox(0.1, 2, (1, 0)), "gradient", "low < high"),
+        (lambda: Box(np.full(5, 0.1)), "fgsm", r"shape \(6,\) or \(2, 6\), got \(5,\)"),
+        (lambda: Replace(0, 1, 2), "pgd", "changes all inputs"),
+        (lambda: Replace(0, 1, 2), "jsma", "that a score ranks first"),
+        (lambda: Replace(0, 1, 7), "random", "between 0 and p = 6, got 7"),
+        (lambda: Replace(1, 0, 2), "gradient", "low <= high"),
+        (lambda: 0.1, lambda: PGD(steps=0), "at least 1"),
+        (lambda: 0.1, lambda: PGD(restarts=2.5), "restarts must be .*2.5"),
+        (lambda: 0.1, lambda: PGD(step_size=-1), "step_size must be positive, got -1"),
+        (lambda: 0.1, lambda: PGD(loss="hinge"), "loss must be"),
+        (lambda: SparseBox(0.1, 2), lambda: JSMA(saliency="x"), "saliency must be"),
+        (lambda: 0.1, lambda: LPAttack(objective="x"), "objective must be"),
+        (lambda: 0.1, lambda: LPAttack(relaxation="x"), "unknown relaxation 'x'"),
+        (lambda: 0.1, lambda: LPAttack(targets=-1), "targets must be .*-1"),
+        (lambda: SparseBox(0.1, 2), lambda: Sensitivity(np.ones((4, 5))), r"shape \(q, 6\)"),
+        (lambda: 0.1, lambda: Sensitivity(np.ones((4, 6))), "would be ignored"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments, options, words):
+def test_what_does_not_fit_is_named(inputs, method, words):
     with pytest.raises(ValueError, match=words):
-        attack(cyclic(), np.zeros((2, 6)), np.zeros(2, dtype=int), *arguments, **options)
+        how = method if isinstance(method, str) else method()
+        attack(cyclic(), np.zeros((2, 6)), np.zeros(2, dtype=int), inputs(), how)
+
+
+@pytest.mark.parametrize("inputs", [None, "0.1", np.full(6, 0.1), True, (0.1, 2)])
+def test_what_is_no_set_of_inputs_is_refused(inputs):
+    with pytest.raises(TypeError, match="a Box or a SparseBox or a Replace, or the radius of a Box as a number, got"):
+        attack(cyclic(), np.zeros((2, 6)), np.zeros(2, dtype=int), inputs)
+
+
+def test_radii_of_every_input_bound_each_move():
+    radius = np.array([[0.0, 0.1, 0.2], [0.3, 0.0, 0.1]])
+    w, U = np.array([1.0, -2.0, 3.0]), np.full((2, 3), 0.5)
+    signs = -np.sign(w)
+    for method in ("fgsm", PGD(steps=30, restarts=1)):
+        found = attack(linear(w, bias=5.0), U, np.zeros(2, int), Box(radius), method)
+        np.testing.assert_allclose(found.U_adv - U, radius * signs, atol=1e-12)
+    for method in ("jsma", "gradient"):  # the ranking by the gradient knows no radius
+        found = attack(linear(w, bias=5.0), U, np.zeros(2, int), SparseBox(radius, 3), method)
+        np.testing.assert_allclose(found.U_adv - U, radius * signs, atol=1e-12)
+    U[0] = np.nan  # the radii that are left are those of the other sample
+    found = attack(linear(w, bias=5.0), U, np.zeros(2, int), Box(radius), "fgsm")
+    np.testing.assert_allclose(found.U_adv[1] - U[1], radius[1] * signs, atol=1e-12)
+
+
+def test_an_input_without_gradient_stays_where_any_move_is_allowed():
+    w, U = np.array([0.0, 2.0]), np.array([[0.4, 0.5]])
+    found = attack(linear(w, bias=5.0), U, np.array([0]), SparseBox(np.inf, 2, clip=(0, 1)), "gradient")
+    np.testing.assert_array_equal(found.U_adv, [[0.4, 0.0]])
 
 
 def test_labels_and_shapes():
@@ -348,8 +382,8 @@ def test_labels_and_shapes():
         attack(cyclic(), np.zeros((2, 6)), np.array([0, 4]), 0.1)
     with pytest.raises(ValueError, match="integer labels"):
         attack(cyclic(), np.zeros((2, 6)), np.array([0.0, 1.0]), 0.1)
-    with pytest.raises(TypeError, match="takes no argument loss"):
-        attack(cyclic(), np.zeros((2, 6)), np.array([0, 1]), 0.1, "random", k=1, loss="margin")
+    with pytest.raises(TypeError, match=r"a name or one of PGD\(\.\.\.\).*, got <class"):
+        attack(cyclic(), np.zeros((2, 6)), np.array([0, 1]), SparseBox(0.1, 1), JSMA)
     with pytest.raises(TypeError, match="torch module or a Problem, got str"):
         attack("model", np.zeros((2, 6)), np.array([0, 1]), 0.1)
 

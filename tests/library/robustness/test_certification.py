@@ -11,10 +11,12 @@ from torch import nn
 from implicit_models.compose import interconnect as compose
 from implicit_models.layers import ImplicitModel
 from implicit_models.robustness import bound_methods, certification
+from implicit_models.robustness.attacks.options import PGD
 from implicit_models.robustness.bounding import dual
+from implicit_models.robustness.bounding.options import Dual
 from implicit_models.robustness.certification import certify
 from implicit_models.robustness.checking.checker import check
-from implicit_models.robustness.input_sets import uncertainty
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.problem import NotCertified, from_matrices
 from reproduction.models.seeding import seeded
 
@@ -75,7 +77,7 @@ def test_verdicts_hold_for_every_input_that_is_tried(seed, eps, activation, card
     U = rng.normal(size=(6, P.p))
     y = labels(P, U)
     y[0] = (y[0] + 1) % P.q  # misclassified as it stands
-    found = certify(P, U, y, eps, card=card, attack_steps=10)
+    found = certify(P, U, y, Box(eps) if card is None else SparseBox(eps, card), search=PGD(steps=10))
     assert found.status[0] == "unsafe"
     moves = rng.choice([-1, 1, 0.4], size=(200, 6, P.p)) * eps
     if card:
@@ -97,7 +99,7 @@ def test_a_witness_between_the_bounds_and_the_sample():
     P = cyclic(3)
     U = np.random.default_rng(3).normal(size=(40, P.p))
     y = labels(P, U)
-    sure, searched = (certify(P, U, y, 0.3, attack_steps=steps) for steps in (0, 40))
+    sure, searched = (certify(P, U, y, 0.3, search=search) for search in (None, PGD()))
     decided = [set(np.flatnonzero(c.status == "unsafe")) for c in (sure, searched)]
     assert decided[0] and decided[0] <= decided[1]  # what the multipliers point to is tried without any step
     assert (sure.status == "safe").sum() == (searched.status == "safe").sum()
@@ -111,7 +113,7 @@ def test_the_box_cut_to_a_range():
     P = linear([1.0, 0.0])
     U = np.array([[0.05, 0.5]])
     assert certify(P, U, np.array([0]), 0.1).status[0] == "unsafe"
-    found = certify(P, U, np.array([0]), 0.1, clip=(0.01, 1.0))
+    found = certify(P, U, np.array([0]), Box(0.1, clip=(0.01, 1.0)))
     assert found.status[0] == "safe" and found.margin[0] == pytest.approx(0.01)
 
 
@@ -209,7 +211,7 @@ def test_torch_models_in_single_precision():
     for m in (model, compose.from_network(network)):
         y = m(U).argmax(1)
         mode = m.training
-        found = certify(m, U, y, eps=0.3)
+        found = certify(m, U, y, 0.3)
         assert m.training == mode and set(found.status) <= {"safe", "unsafe", "unknown"}
         unsafe = found.status == "unsafe"
         assert unsafe.any() and check(found.bounds.cert)
@@ -222,32 +224,28 @@ def test_torch_models_in_single_precision():
     [
         (np.array([0, 4]), {}, "label 4 of sample 1"),
         (np.array([0]), {}, "one label for each of 2 samples"),
-        (np.array([0, 1]), {"attack_steps": -1}, "attack_steps"),
+        (np.array([0, 1]), {"inputs": SparseBox(0.1, 2, (-1, 1))}, "do not go together"),
         (np.array([0, 1]), {"method": "magic"}, "unknown method 'magic'"),
     ],
 )
 def test_what_does_not_fit_is_named(y, options, words):
     P = cyclic(8)
     with pytest.raises(ValueError, match=words):
-        certify(P, np.zeros((2, P.p)), y, 0.1, **options)
+        certify(P, np.zeros((2, P.p)), y, **{"inputs": 0.1, **options})
 
 
 @pytest.mark.parametrize("q", [1, 3])
 @pytest.mark.parametrize(
     "options, error, words",
     [
-        ({"attack_steps": 2.5}, ValueError, "attack_steps .*2.5"),
-        ({"attack_steps": -1}, ValueError, "attack_steps .*-1"),
-        ({"attack_restarts": 0}, ValueError, "attack_restarts .*0"),
-        ({"attack_restarts": "3"}, ValueError, "attack_restarts .*'3'"),
+        ({"search": "pgd"}, TypeError, r"search must be PGD\(\.\.\.\) or None, got 'pgd'"),
+        ({"search": PGD}, TypeError, "search must be PGD"),
         ({"seed": -1}, ValueError, "seed .*-1"),
-        ({"splits": -2}, ValueError, "splits .*-2"),
-        ({"splits": 2.5}, ValueError, "splits .*2.5"),
         ({"method": "magic"}, ValueError, "unknown method 'magic'"),
-        ({"method": "interval", "early_stop": True}, ValueError, "early_stop=True .*'interval'"),
-        ({"passes": -1}, ValueError, "passes .*-1"),
+        ({"method": Dual}, TypeError, "method must be a name"),
         ({"tries": 4}, TypeError, "tries"),
-        ({"eps": -0.1}, ValueError, "-0.1"),
+        ({"inputs": -0.1}, ValueError, "-0.1"),
+        ({"inputs": None}, TypeError, "got NoneType"),
         ({"U": np.zeros((2, 9))}, ValueError, r"\(2, 9\)"),
         ({"U": np.zeros((2, 5)) * 1j}, TypeError, "complex"),
     ],
@@ -255,7 +253,7 @@ def test_what_does_not_fit_is_named(y, options, words):
 def test_arguments_are_looked_at_whatever_the_samples_are(q, options, error, words):
     """Also where every sample is safe at once, and for a single class."""
     P = from_matrices(np.zeros((5, 5)), np.eye(5), np.zeros((q, 5)), None, "relu", d=np.arange(q)[::-1])
-    arguments = {"U": np.zeros((2, 5)), "eps": 0.1}
+    arguments = {"U": np.zeros((2, 5)), "inputs": 0.1}
     assert set(certify(P, y=np.zeros(2, dtype=int), **arguments).status) == {"safe"}
     with pytest.raises(error, match=words):
         certify(P, y=np.zeros(2, dtype=int), **{**arguments, **options})
@@ -267,7 +265,7 @@ def test_a_huge_sample_leaves_the_test_of_the_others(monkeypatch):
     U = np.array([[0.2, 0.0], [1e16, 0.0]])
     outside = U - np.array([[0.3, 0.0], [0.0, 0.0]])
 
-    def far(model, candidates, y, inputs, **settings):
+    def far(model, candidates, y, inputs, how, **settings):
         return outside[np.isin(U[:, 0], candidates[:, 0])]
 
     monkeypatch.setattr(certification, "pgd", far)
@@ -287,9 +285,10 @@ def test_witnesses_lie_inside_the_set_and_its_range_exactly(card):
     P = linear([1.0, -1.0, 0.5], -0.2)
     U = rng.uniform(0.1, 0.7, (200, 3)).round(3)
     y, clip = labels(P, U), (0.1, 0.7) if card is None else None
-    found = certify(P, U, y, 0.1, clip=clip, card=card)
+    sets = Box(0.1, clip) if card is None else SparseBox(0.1, card)
+    found = certify(P, U, y, sets)
     W = found.witness[found.status == "unsafe"]
-    inputs = uncertainty(U[found.status == "unsafe"], eps=0.1, clip=clip, card=card)
+    inputs = sets.around(U[found.status == "unsafe"])
     assert len(W) > 10 and (W >= inputs.lower).all() and (W <= inputs.upper).all()
     if clip is not None:
         assert (W >= clip[0]).all() and (W <= clip[1]).all()
@@ -309,7 +308,7 @@ def test_branch_and_bound_decides_more_and_nothing_wrongly():
     P = cyclic(3)
     U = np.random.default_rng(3).normal(size=(40, P.p))
     y = labels(P, U)
-    plain, split = certify(P, U, y, 0.3), certify(P, U, y, 0.3, splits=200)
+    plain, split = certify(P, U, y, 0.3), certify(P, U, y, 0.3, method=Dual(splits=200))
     unknown = plain.status == "unknown"
     assert unknown.any() and (split.status[~unknown] == plain.status[~unknown]).all()
     assert (split.status == "unknown").sum() < unknown.sum()
@@ -319,8 +318,6 @@ def test_branch_and_bound_decides_more_and_nothing_wrongly():
     right = (labels(P, V).reshape(3000, -1) == y[unknown]).all(axis=0)
     assert not np.any((split.status[unknown] == "safe") & ~right)
     assert ((split.margin > 0) == (split.status == "safe")).all()
-    with pytest.raises(ValueError, match="splits=3"):
-        certify(P, U, y, 0.3, method="interval", splits=3)
 
 
 def test_bounds_are_those_of_the_chosen_method():
@@ -329,5 +326,5 @@ def test_bounds_are_those_of_the_chosen_method():
     y = labels(P, U)
     margins = {m: certify(P, U, y, 0.1, method=m).margin for m in ("box", "interval", "dual")}
     assert (margins["box"] <= margins["interval"]).all() and (margins["interval"] <= margins["dual"]).all()
-    spec = bound_methods.bounds(P, U, eps=0.1, method="interval", spec=certify(P, U, y, 0.1).bounds.cert.spec)
+    spec = bound_methods.bounds(P, U, 0.1, method="interval", spec=certify(P, U, y, 0.1).bounds.cert.spec)
     np.testing.assert_array_equal(spec.lb.min(axis=1), margins["interval"])

@@ -12,7 +12,9 @@ from scipy.optimize import linprog
 
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.bounding import relaxation
+from implicit_models.robustness.bounding.options import Dual
 from implicit_models.robustness.checking.checker import check
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.problem import from_matrices
 from implicit_models.robustness.specification import margins
 from test_box import cyclic, scalar
@@ -93,8 +95,8 @@ def test_reaches_the_triangle_optimum(seed):
     rng = np.random.default_rng(seed)
     task = cyclic(seed, n=10, p=12, radius=rng.uniform(0.3, 0.9))
     centre, sigma = rng.normal(size=12), 0.3 * rng.random(12)
-    found = bounds(task, centre[None], sigma=sigma, method="dual", ascent_steps=60)
-    start = bounds(task, centre[None], sigma=sigma, method="interval")
+    found = bounds(task, centre[None], Box(sigma), method=Dual(ascent_steps=60))
+    start = bounds(task, centre[None], Box(sigma), method="interval")
     for r in range(3):
         least = triangle_optimum(task, centre, sigma, found.zl[0], found.zh[0], task.C[r], task.D[r]) + task.d[r]
         most = -triangle_optimum(task, centre, sigma, found.zl[0], found.zh[0], -task.C[r], -task.D[r]) + task.d[r]
@@ -150,8 +152,8 @@ def back(W, b, boxes, low, high, row, total):
 def test_is_crown_on_networks_without_ascent(seed):
     task, W, b = network(seed, sizes=(5, 8, 6, 7, 3))
     u = np.random.default_rng(seed).normal(size=5)
-    found = bounds(task, u[None], eps=0.15, method="dual", ascent_steps=0, passes=2)
-    start = bounds(task, u[None], eps=0.15, method="interval")
+    found = bounds(task, u[None], 0.15, method=Dual(ascent_steps=0, passes=2))
+    start = bounds(task, u[None], 0.15, method="interval")
     for r in range(3):
         c = np.eye(3)[r]
         low, high = plain_crown(W, b, u - 0.15, u + 0.15, c), -plain_crown(W, b, u - 0.15, u + 0.15, -c)
@@ -186,9 +188,9 @@ def test_branching_finds_the_exact_minimum(seed):
     # y_0 - shift is positive everywhere, or is not
     for shift, decided in ((exact - 0.01, True), (exact + 0.01, False)):
         moved = from_matrices(task.A, task.B, task.C, None, b=task.b, d=task.d - [shift, 0])
-        kinks = bounds(moved, u[None], eps=1.5, method="dual", spec=[[1.0, 0.0]], early_stop=True)
+        kinks = bounds(moved, u[None], 1.5, method=Dual(early_stop=True), spec=[[1.0, 0.0]])
         found = bounds(
-            moved, u[None], eps=1.5, method="dual", spec=[[1.0, 0.0]], early_stop=True, splits=2000, ascent_steps=60
+            moved, u[None], 1.5, method=Dual(early_stop=True, splits=2000, ascent_steps=60), spec=[[1.0, 0.0]]
         )
         assert (found.lb[0, 0] > 0) == decided
         assert found.lb[0, 0] <= exact - shift + 1e-9 and found.lb[0, 0] >= kinks.lb[0, 0] - 1e-12
@@ -196,11 +198,11 @@ def test_branching_finds_the_exact_minimum(seed):
 
 
 def test_scalar_closed_form():
-    found = bounds(scalar(), [[0.5]], eps=0.5, method="dual")
+    found = bounds(scalar(), [[0.5]], 0.5, method="dual")
     np.testing.assert_allclose(
         [found.xl[0, 0], found.xh[0, 0], found.lb[0, 0], found.ub[0, 0]], [0, 10, 0, 10], atol=1e-6
     )
-    loop = bounds(scalar(-3.0), [[0.5]], eps=1.0, method="dual")
+    loop = bounds(scalar(-3.0), [[0.5]], 1.0, method="dual")
     np.testing.assert_allclose([loop.lb[0, 0], loop.ub[0, 0]], [0, 0.375], atol=1e-6)
 
 
@@ -224,8 +226,8 @@ def test_samples_inside_the_dual_inside_the_interval(activation, card):
     for seed in range(3):
         task = cyclic(seed, radius=0.25 if "product" in str(activation) else 0.45, activation=activation)
         centre, sigma = rng.normal(size=(1, 4)), rng.random(4)
-        start = bounds(task, centre, sigma=sigma, card=card, method="interval")
-        found = bounds(task, centre, sigma=sigma, card=card, method="dual")
+        start = bounds(task, centre, Box(sigma) if card is None else SparseBox(sigma, card), method="interval")
+        found = bounds(task, centre, Box(sigma) if card is None else SparseBox(sigma, card), method="dual")
         for name in ("xl", "zl", "lb"):
             assert (getattr(found, name) >= getattr(start, name)).all()
         for name in ("xh", "zh", "ub"):
@@ -245,14 +247,14 @@ def test_samples_inside_the_dual_inside_the_interval(activation, card):
 def test_dual_gains_on_smooth_maps():
     task, rng = cyclic(1, radius=0.8, activation="tanh"), np.random.default_rng(1)
     U = rng.normal(size=(20, 4))
-    start, found = (bounds(task, U, eps=0.1, method=m) for m in ("interval", "dual"))
+    start, found = (bounds(task, U, 0.1, method=m) for m in ("interval", "dual"))
     assert np.mean((found.ub - found.lb) / (start.ub - start.lb)) < 0.6
 
 
 def test_multipliers_prove_the_bound():
     task, rng = cyclic(5, n=8), np.random.default_rng(5)
     U, sigma = rng.normal(size=(3, 4)), 0.3 * rng.random(4)
-    found = bounds(task, U, sigma=sigma, method="dual")
+    found = bounds(task, U, Box(sigma), method="dual")
     for i in range(3):
         for r in range(3):
             lam = found.cert.lam_low[i, r]
@@ -271,24 +273,24 @@ def test_batching_permutation_and_scaling(seed):
     rng = np.random.default_rng(seed)
     task = cyclic(seed, radius=float(rng.uniform(0.1, 0.95)))
     U = rng.normal(size=(140, 4))
-    whole = bounds(task, U, eps=0.2, method="dual")
+    whole = bounds(task, U, 0.2, method="dual")
     i = int(rng.integers(140))
-    alone = bounds(task, U[i : i + 1], eps=0.2, method="dual")
+    alone = bounds(task, U[i : i + 1], 0.2, method="dual")
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
         assert np.array_equal(getattr(alone, name)[0], getattr(whole, name)[i])
-    own = bounds(task, U[i : i + 2], eps=0.2, method="dual", spec=np.tile(np.eye(3), (len(U[i : i + 2]), 1, 1)))
+    own = bounds(task, U[i : i + 2], 0.2, method="dual", spec=np.tile(np.eye(3), (len(U[i : i + 2]), 1, 1)))
     np.testing.assert_allclose(own.lb, whole.lb[i : i + 2], atol=1e-9)
     order = rng.permutation(6)
     shuffled = from_matrices(
         task.A[np.ix_(order, order)], task.B[order], task.C[:, order], task.D, b=task.b[order], d=task.d
     )
     spread = (whole.ub - whole.lb)[:4]
-    assert (np.abs(bounds(shuffled, U[:4], eps=0.2, method="dual").lb - whole.lb[:4]) <= 2e-3 * spread + 1e-9).all()
+    assert (np.abs(bounds(shuffled, U[:4], 0.2, method="dual").lb - whole.lb[:4]) <= 2e-3 * spread + 1e-9).all()
     scale = np.exp(rng.normal(size=6))
     scaled = from_matrices(
         scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D, b=scale * task.b, d=task.d
     )
-    assert (np.abs(bounds(scaled, U[:4], eps=0.2, method="dual").lb - whole.lb[:4]) <= 2e-3 * spread + 1e-9).all()
+    assert (np.abs(bounds(scaled, U[:4], 0.2, method="dual").lb - whole.lb[:4]) <= 2e-3 * spread + 1e-9).all()
 
 
 def test_early_stop_decides_alike():
@@ -298,8 +300,8 @@ def test_early_stop_decides_alike():
     spec = margins(task.output(x, U).argmax(1), 4)
     for eps in (0.02, 0.1):
         full, lower, early = (
-            bounds(task, U, eps=eps, method="dual", spec=spec, **options)
-            for options in ({}, {"sides": "lower"}, {"sides": "lower", "early_stop": True})
+            bounds(task, U, eps, method=method, sides=sides, spec=spec)
+            for method, sides in ((Dual(), "both"), (Dual(), "lower"), (Dual(early_stop=True), "lower"))
         )
         assert np.array_equal(full.lb, lower.lb)
         assert (
@@ -314,23 +316,23 @@ def test_hard_cases():
     task, rng = cyclic(2, radius=0.999), np.random.default_rng(2)
     U = rng.normal(size=(5, 4))
     x, _ = task.equilibrium(U)
-    point = bounds(task, U, eps=0.0, method="dual")
+    point = bounds(task, U, 0.0, method="dual")
     np.testing.assert_allclose(point.lb, task.output(x, U), atol=1e-5)
     np.testing.assert_allclose(point.ub, point.lb, atol=1e-5)
     sigma = [0.1, 0.0, 0.2, 0.0]
-    whole = bounds(task, U, sigma=sigma, method="dual")
+    whole = bounds(task, U, Box(sigma), method="dual")
     broken = U.copy()
     broken[2, 1] = np.nan
-    part = bounds(task, broken, sigma=sigma, method="dual")
-    assert list(part.status) == ["ok", "ok", "not_finite", "ok", "ok"]
+    part = bounds(task, broken, Box(sigma), method="dual")
+    assert list(part.status) == ["certified", "certified", "not_finite", "certified", "certified"]
     rows = [0, 1, 3, 4]
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
         assert (
             np.array_equal(getattr(part, name)[rows], getattr(whole, name)[rows])
             and np.isnan(getattr(part, name)[2]).all()
         )
-    assert check(whole.cert) and bounds(task, U[:0], eps=0.1, method="dual").lb.shape == (0, 3)
+    assert check(whole.cert) and bounds(task, U[:0], 0.1, method="dual").lb.shape == (0, 3)
     one = from_matrices(task.A, task.B, task.C[:1])
-    assert bounds(one, U, eps=0.1, method="dual", spec=np.zeros((1, 1))).lb.shape == (5, 1)
-    passes = bounds(task, U, eps=0.1, method="dual", passes=0)
-    assert np.array_equal(passes.zl, bounds(task, U, eps=0.1, method="interval").zl) and check(passes.cert)
+    assert bounds(one, U, 0.1, method="dual", spec=np.zeros((1, 1))).lb.shape == (5, 1)
+    passes = bounds(task, U, 0.1, method=Dual(passes=0))
+    assert np.array_equal(passes.zl, bounds(task, U, 0.1, method="interval").zl) and check(passes.cert)

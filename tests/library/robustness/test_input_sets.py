@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.input_sets import uncertainty
+from implicit_models.robustness.input_sets import Box, Replace, SparseBox, input_set
 from implicit_models.robustness.problem import from_matrices
 
 
@@ -17,7 +17,8 @@ from implicit_models.robustness.problem import from_matrices
 @given(st.integers(0, 2**31), st.sampled_from([None, 0, 1, 2, 3]))
 def test_support_is_the_largest_value_over_the_corners(seed, card):
     rng = np.random.default_rng(seed)
-    sets = uncertainty(rng.normal(size=(4, 3)), sigma=rng.uniform(0, 1, (4, 3)), card=card)
+    U, sigma = rng.normal(size=(4, 3)), rng.uniform(0, 1, (4, 3))
+    sets = (Box(sigma) if card is None else SparseBox(sigma, card)).around(U)
     V = rng.normal(size=(2, 3))
     for i in range(4):
         corners = [
@@ -34,7 +35,7 @@ def test_a_clipped_box_ends_exactly_at_the_range(seed):
     rng = np.random.default_rng(seed)
     low, high = np.sort(rng.normal(size=2))
     U = rng.uniform(low, high, (50, 3))
-    sets = uncertainty(U, eps=0.3, clip=(low, high))
+    sets = Box(0.3, clip=(low, high)).around(U)
     assert sets.lower.min() >= low and sets.upper.max() <= high
     np.testing.assert_array_equal(sets.lower, np.maximum(U - 0.3, low))
     np.testing.assert_array_equal(sets.take([3, 1]).upper, sets.upper[[3, 1]])
@@ -50,7 +51,8 @@ def test_a_clipped_box_ends_exactly_at_the_range(seed):
 
 @pytest.mark.parametrize("card", [None, 1])
 def test_what_lies_in_a_set_is_not_decided_by_the_rest_of_the_batch(card):
-    sets = uncertainty(np.array([[1.0, 0.0], [1e12, 0.0]]), sigma=np.array([0.5, 0.0]), card=card)
+    radius = np.array([0.5, 0.0])
+    sets = (Box(radius) if card is None else SparseBox(radius, card)).around(np.array([[1.0, 0.0], [1e12, 0.0]]))
     assert sets.contains(sets.lower).all() and sets.contains(sets.upper).all()
     assert sets.contains(sets.upper + [[4e-16, 0], [1e-4, 0]]).all()
     assert sets.contains(sets.upper + [1e-5, 0]).tolist() == [False, True]
@@ -59,9 +61,7 @@ def test_what_lies_in_a_set_is_not_decided_by_the_rest_of_the_batch(card):
 
 def test_a_radius_may_carry_a_gradient():
     U, sigma = np.zeros((2, 3)), torch.full((3,), 0.5, dtype=torch.float64, requires_grad=True)
-    np.testing.assert_array_equal(
-        uncertainty(torch.from_numpy(U).requires_grad_(), sigma=sigma).radius, np.full(3, 0.5)
-    )
+    np.testing.assert_array_equal(Box(sigma).around(torch.from_numpy(U).requires_grad_()).radius, np.full(3, 0.5))
 
 
 @pytest.mark.parametrize("method", ["box", "interval", "dual"])
@@ -75,9 +75,9 @@ def test_radii_of_every_sample_give_the_same_bits_in_any_batch(method):
         rng.normal(size=(3, 9)),
     )
     U, sigma = rng.normal(size=(40, 9)), rng.uniform(0, 0.1, (40, 9))
-    whole = bounds(model, U, sigma=sigma, method=method)
+    whole = bounds(model, U, Box(sigma), method=method)
     for i in (0, 7, 39):
-        one = bounds(model, U[i : i + 1], sigma=sigma[i : i + 1], method=method)
+        one = bounds(model, U[i : i + 1], Box(sigma[i : i + 1]), method=method)
         np.testing.assert_array_equal(one.lb[0], whole.lb[i])
         np.testing.assert_array_equal(one.ub[0], whole.ub[i])
 
@@ -85,13 +85,63 @@ def test_radii_of_every_sample_give_the_same_bits_in_any_batch(method):
 def test_what_is_no_set_is_refused():
     U = np.zeros((2, 3))
     for kind in (U + 1j, torch.zeros(2, 3, dtype=torch.complex64)):
-        with pytest.raises(TypeError, match="real numbers"):
-            uncertainty(kind, eps=0.1)
-    with pytest.raises(TypeError, match="sigma must be real numbers"):
-        uncertainty(U, sigma=torch.zeros(3, dtype=torch.complex64))
+        with pytest.raises(TypeError, match="U must be real numbers"):
+            Box(0.1).around(kind)
+    with pytest.raises(TypeError, match="radius must be real numbers"):
+        Box(torch.zeros(3, dtype=torch.complex64))
     with pytest.raises(ValueError, match=r"got -0.1 at index \(1, 2\)"):
-        uncertainty(U, sigma=np.array([[0, 0, 0], [0, 0, -0.1]]))
+        Box(np.array([[0, 0, 0], [0, 0, -0.1]]))
+    with pytest.raises(ValueError, match="not negative, got nan"):
+        SparseBox(np.nan, 1, clip=(0, 1))
+    with pytest.raises(ValueError, match="got inf; a SparseBox with a clip range may have"):
+        Box(np.inf, clip=(0, 1))
+    with pytest.raises(ValueError, match=r"\(p,\) or \(N, p\), got shape \(1, 2, 3\)"):
+        Box(np.zeros((1, 2, 3)))
+    with pytest.raises(ValueError, match=r"have shape \(3,\) or \(2, 3\), got \(3, 2\)"):
+        Box(np.zeros((3, 2))).around(U)
+    with pytest.raises(ValueError, match=r"U must have shape \(N, p\), got \(3,\)"):
+        Box(0.1).around(U[0])
+    for clip in ((1, 0), (0, np.nan), (0, 1, 2), 1.0):
+        with pytest.raises(ValueError, match="clip must be .low, high. with low < high"):
+            Box(0.1, clip)
     with pytest.raises(ValueError, match=r"sample 0 is outside the clip range \(1, 2\): U\[0, 0\] = 0"):
-        uncertainty(U, eps=0.1, clip=(1, 2))
-    with pytest.raises(ValueError, match="card must be an int between 0 and p = 3, got 4"):
-        uncertainty(U, eps=0.1, card=4)
+        Box(0.1, clip=(1, 2)).around(U)
+    with pytest.raises(ValueError, match="k must be an int between 0 and p = 3, got 4"):
+        SparseBox(0.1, 4).around(U)
+    for k in (-1, 1.5, True, None):
+        with pytest.raises(ValueError, match=f"k must be a non-negative int, got {k}"):
+            SparseBox(0.1, k)
+    with pytest.raises(ValueError, match=r"clip=\(0, 1\) and k=2 do not go together"):
+        SparseBox(0.1, 2, clip=(0, 1)).around(U)
+    for low, high in ((1, 0), (0, np.inf), (np.nan, 1)):
+        with pytest.raises(ValueError, match="low <= high"):
+            Replace(low, high, 2)
+
+
+def test_a_number_is_the_radius_of_a_box():
+    for value in (0.1, 1, np.float32(0.5), np.int64(2), np.array(0.25)):
+        found = input_set(value)
+        assert isinstance(found, Box) and found.radius == value and found.clip is None
+    box = SparseBox(0.1, 2)
+    assert input_set(box) is box
+    for value in (None, True, "0.1", [0.1], np.zeros(3), torch.zeros(3), 1j):
+        with pytest.raises(
+            TypeError, match="inputs must be a Box or a SparseBox, or the radius of a Box as a number, got"
+        ):
+            input_set(value)
+    with pytest.raises(TypeError, match="inputs must be a Box, or the radius of a Box as a number, got SparseBox"):
+        input_set(box, Box)
+
+
+def test_a_set_says_what_it_is_on_one_line():
+    assert repr(Box(0.1)) == "Box(radius=0.1)" and repr(Box(2, (0, 1))) == "Box(radius=2, clip=(0, 1))"
+    assert repr(SparseBox(np.inf, 3, (0, 1))) == "SparseBox(radius=inf, k=3, clip=(0, 1))"
+    assert repr(Box(np.linspace(0, 1, 700))) == "Box(radius=float64 (700,), 0 to 1)"
+
+
+def test_sets_of_some_samples():
+    own, shared = np.arange(6.0).reshape(3, 2), np.array([1.0, 2.0])
+    np.testing.assert_array_equal(Box(own).take([2, 0]).radius, own[[2, 0]])
+    few = SparseBox(own, 1, clip=(0, 9)).take(np.array([False, True, False]))
+    assert few.k == 1 and few.clip == (0, 9) and np.array_equal(few.radius, own[[1]])
+    np.testing.assert_array_equal(Box(shared).take([0]).radius, shared)

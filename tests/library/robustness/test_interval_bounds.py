@@ -11,6 +11,7 @@ from implicit_models.activations import resolve_activation
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.bounding import interval as interval_module
 from implicit_models.robustness.checking.checker import check
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.problem import from_matrices
 from test_box import cyclic, scalar
 
@@ -44,10 +45,10 @@ def propagated(W, b, low, high, phi):
 
 
 def test_scalar_closed_form():
-    found = bounds(scalar(), [[0.5]], eps=0.5, method="interval")
+    found = bounds(scalar(), [[0.5]], 0.5, method="interval")
     np.testing.assert_allclose([found.xl[0, 0], found.xh[0, 0]], [0, 10], atol=1e-7)
     assert found.xh[0, 0] >= 10 and found.xl[0, 0] <= 0
-    loop = bounds(scalar(-3.0), [[2.0]], eps=1.0, method="interval")
+    loop = bounds(scalar(-3.0), [[2.0]], 1.0, method="interval")
     np.testing.assert_allclose(
         [loop.xl[0, 0], loop.xh[0, 0], loop.zl[0, 0], loop.zh[0, 0]], [0.25, 0.75, 0.25, 0.75], atol=1e-9
     )
@@ -64,7 +65,7 @@ def test_equals_interval_propagation_on_networks(activation, phi, sparse):
             )
         u = np.random.default_rng(seed).normal(size=4)
         low, high = propagated(W, b, u - 0.2, u + 0.2, phi)
-        found = bounds(task, u[None], eps=0.2, method="interval")
+        found = bounds(task, u[None], 0.2, method="interval")
         np.testing.assert_allclose(found.lb[0], low, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(found.ub[0], high, rtol=1e-8, atol=1e-8)
 
@@ -83,7 +84,7 @@ def test_equals_a_plain_iteration():
             high @ np.maximum(A, 0).T + low @ np.minimum(A, 0).T + c + r,
         )
         low, high = np.maximum(zl, 0), np.maximum(zh, 0)
-    found = bounds(task, U, eps=eps, method="interval")
+    found = bounds(task, U, eps, method="interval")
     for mine, plain in ((found.xl, low), (found.xh, high), (found.zl, zl), (found.zh, zh)):
         np.testing.assert_allclose(mine, plain, atol=1e-7)
 
@@ -96,7 +97,7 @@ def test_samples_inside_and_inside_the_box(activation):
     for seed in range(3):
         task = cyclic(seed, radius=0.25 if "product" in str(activation) else 0.45, activation=activation)
         centre, sigma = rng.normal(size=(1, 4)), rng.random(4)
-        found, box = (bounds(task, centre, sigma=sigma, method=m) for m in ("interval", "box"))
+        found, box = (bounds(task, centre, Box(sigma), method=m) for m in ("interval", "box"))
         # up to 1e-9 of the largest value, as the solver leaves it
         for low, high in (("xl", "xh"), ("zl", "zh"), ("lb", "ub")):
             room = 1e-9 * np.maximum(1.0, np.abs([getattr(box, low), getattr(box, high)]).max())
@@ -117,14 +118,14 @@ def test_loops_below_minus_one(activation):
     A[np.diag_indices(5)] = [-5.0, -2.0, -1.5, 0.3, -0.5]
     task = from_matrices(A, rng.normal(size=(5, 3)), rng.normal(size=(2, 5)), None, activation)
     centre = rng.normal(size=(1, 3))
-    found = bounds(task, centre, eps=0.5, method="interval")
-    assert found.status[0] == "ok"
+    found = bounds(task, centre, 0.5, method="interval")
+    assert found.status[0] == "certified"
     U = centre + 0.5 * rng.uniform(-1, 1, (500, 3))
     x, error = task.equilibrium(U)
     assert (x + error >= found.xl).all() and (x - error <= found.xh).all()
     z = task.pre_activation(x, U)
     assert (z >= found.zl - 1e-8).all() and (z <= found.zh + 1e-8).all()
-    box = bounds(task, centre, eps=0.5, method="metzler")
+    box = bounds(task, centre, 0.5, method="metzler")
     assert (found.xl >= box.xl - 1e-9).all() and (found.xh <= box.xh + 1e-9).all()
 
 
@@ -134,9 +135,9 @@ def test_batching_permutation_and_scaling(seed):
     rng = np.random.default_rng(seed)
     task = cyclic(seed, radius=float(rng.uniform(0.1, 0.999)))
     U = rng.normal(size=(150, 4))
-    whole = bounds(task, U, eps=0.1, method="interval")
+    whole = bounds(task, U, 0.1, method="interval")
     i = int(rng.integers(150))
-    alone = bounds(task, U[i : i + 1], eps=0.1, method="interval")
+    alone = bounds(task, U[i : i + 1], 0.1, method="interval")
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
         assert np.array_equal(getattr(alone, name)[0], getattr(whole, name)[i])
     order = rng.permutation(6)
@@ -144,46 +145,44 @@ def test_batching_permutation_and_scaling(seed):
         task.A[np.ix_(order, order)], task.B[order], task.C[:, order], task.D, b=task.b[order], d=task.d
     )
     part = U[:4]
-    np.testing.assert_allclose(
-        bounds(shuffled, part, eps=0.1, method="interval").lb, whole.lb[:4], rtol=1e-6, atol=1e-6
-    )
+    np.testing.assert_allclose(bounds(shuffled, part, 0.1, method="interval").lb, whole.lb[:4], rtol=1e-6, atol=1e-6)
     scale = np.exp(rng.normal(size=6))
     scaled = from_matrices(
         scale[:, None] * task.A / scale, scale[:, None] * task.B, task.C / scale, task.D, b=scale * task.b, d=task.d
     )
-    np.testing.assert_allclose(bounds(scaled, part, eps=0.1, method="interval").lb, whole.lb[:4], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(bounds(scaled, part, 0.1, method="interval").lb, whole.lb[:4], rtol=1e-6, atol=1e-6)
 
 
 def test_hard_cases():
     task, rng = cyclic(2, radius=0.999), np.random.default_rng(2)
     U = rng.normal(size=(5, 4))
     x, _ = task.equilibrium(U)
-    point = bounds(task, U, eps=0.0, method="interval")
+    point = bounds(task, U, 0.0, method="interval")
     np.testing.assert_allclose(point.lb, task.output(x, U), atol=1e-6)
     np.testing.assert_allclose(point.ub, point.lb, atol=1e-6)
-    whole = bounds(task, U, sigma=[0.1, 0.0, 0.2, 0.0], method="interval")
+    whole = bounds(task, U, Box([0.1, 0.0, 0.2, 0.0]), method="interval")
     broken = U.copy()
     broken[2, 1] = np.nan
-    part = bounds(task, broken, sigma=[0.1, 0.0, 0.2, 0.0], method="interval")
-    assert list(part.status) == ["ok", "ok", "not_finite", "ok", "ok"]
+    part = bounds(task, broken, Box([0.1, 0.0, 0.2, 0.0]), method="interval")
+    assert list(part.status) == ["certified", "certified", "not_finite", "certified", "certified"]
     rows = [0, 1, 3, 4]
     for name in ("xl", "xh", "zl", "zh", "lb", "ub"):
         assert (
             np.array_equal(getattr(part, name)[rows], getattr(whole, name)[rows])
             and np.isnan(getattr(part, name)[2]).all()
         )
-    own = bounds(task, U, sigma=np.tile([0.1, 0.0, 0.2, 0.0], (5, 1)), method="interval")
+    own = bounds(task, U, Box(np.tile([0.1, 0.0, 0.2, 0.0], (5, 1))), method="interval")
     np.testing.assert_allclose(own.lb, whole.lb, atol=1e-9)
-    few = bounds(task, U, eps=0.1, card=4, method="interval")  # all inputs may move: the box
-    np.testing.assert_allclose(few.lb, bounds(task, U, eps=0.1, method="interval").lb, atol=1e-9)
-    assert bounds(task, U[:0], eps=0.1, method="interval").lb.shape == (0, 3)
+    few = bounds(task, U, SparseBox(0.1, 4), method="interval")  # all inputs may move: the box
+    np.testing.assert_allclose(few.lb, bounds(task, U, 0.1, method="interval").lb, atol=1e-9)
+    assert bounds(task, U[:0], 0.1, method="interval").lb.shape == (0, 3)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_near_the_edge_inside_the_box_to_the_solvers_tolerance(seed):
     task = cyclic(seed, radius=0.999)
     U = np.random.default_rng(seed).normal(size=(20, 4))
-    found, box = (bounds(task, U, eps=0.3, method=m) for m in ("interval", "box"))
+    found, box = (bounds(task, U, 0.3, method=m) for m in ("interval", "box"))
     room = 1e-9 * np.abs([box.xl, box.xh]).max(axis=(0, 2))[:, None]
     assert room.max() > 1e-8  # states far above 1
     assert (found.xl >= box.xl - room).all() and (found.xh <= box.xh + room).all()
@@ -203,15 +202,15 @@ def test_strong_loops_of_smooth_maps_against_bracketed_roots(activation, a):
     phi, eps = PHI[activation], 1e-4
     task = from_matrices([[a]], [[1.0]], [[1.0]], activation=activation)
     U = np.linspace(-1.2 * abs(a), 1.2 * abs(a), 801)
-    found = bounds(task, U[:, None], eps=eps, method="interval")
+    found = bounds(task, U[:, None], eps, method="interval")
     low, high = (np.array([scalar_root(a, phi, u) for u in U + side * eps]) for side in (-1, 1))
-    assert set(found.status) == {"ok"} and check(found.cert)
+    assert set(found.status) == {"certified"} and check(found.cert)
     room = 1e-13 * (1 + abs(a))
     assert (found.zl[:, 0] <= low + room).all() and (found.zh[:, 0] >= high - room).all()
     np.testing.assert_allclose(found.zl[:, 0], low, atol=1e-7)
     np.testing.assert_allclose(found.zh[:, 0], high, atol=1e-7)
     np.testing.assert_allclose(found.xh[:, 0], phi(high), atol=1e-7)
-    alone = bounds(task, U[400:401, None], eps=eps, method="interval")
+    alone = bounds(task, U[400:401, None], eps, method="interval")
     assert all(np.array_equal(getattr(alone, m)[0], getattr(found, m)[400]) for m in ("xl", "xh", "zl", "zh", "lb"))
 
 
@@ -244,7 +243,7 @@ def test_samples_of_strong_smooth_loops_inside(seed):
         b=np.diag(A) * rng.uniform(-1, 1, n),
     )
     centre, eps = rng.normal(size=(4, p)), 0.02
-    found = {m: bounds(task, centre, eps=eps, method=m) for m in ("interval", "dual")}
+    found = {m: bounds(task, centre, eps, method=m) for m in ("interval", "dual")}
     for i in range(4):
         for u in centre[i] + eps * rng.choice([-1, 0.3, 1], size=(6, p)):
             x = exact_state(A, task.B @ u + task.b, [PHI[m] for m in names])
@@ -283,5 +282,5 @@ def test_an_inclusion_that_does_not_hold_is_no_bound(monkeypatch):
         return low, high
 
     monkeypatch.setattr(interval_module, "_image", wrong)
-    found = bounds(cyclic(0), np.random.default_rng(0).normal(size=(3, 4)), eps=0.1, method="interval")
-    assert list(found.status) == ["ok", "failed", "ok"] and np.isnan(found.lb[1]).all()
+    found = bounds(cyclic(0), np.random.default_rng(0).normal(size=(3, 4)), 0.1, method="interval")
+    assert list(found.status) == ["certified", "failed", "certified"] and np.isnan(found.lb[1]).all()

@@ -12,6 +12,7 @@ from torch import nn
 
 from implicit_models.layers import ImplicitModel
 from implicit_models.robustness import NotCertified, bounds, worst_case_loss
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.interval_training import interval_margins, interval_training_loss, ramp
 
 
@@ -44,7 +45,7 @@ def gaps(m, u, y):
 def test_margins_are_below_every_corner_and_sample(seed, activation, eps, clip):
     m = model(seed, activation=activation)
     u, y = samples(seed)
-    bound = interval_margins(m, u, y, eps, clip=clip)
+    bound = interval_margins(m, u, y, Box(eps, clip))
     moves = [torch.tensor(s, dtype=torch.float64) for s in itertools.product([-1.0, 1.0], repeat=4)]
     moves += list(2 * torch.rand(20, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) - 1)
     for move in moves:
@@ -107,7 +108,7 @@ def test_loss_is_the_worst_case_over_the_margins():
 def test_gradients_are_those_of_finite_differences(options, clip):
     m = model(5, **options)
     u, y = samples(5)
-    interval_training_loss(m, u, y, 0.1, clean=0.3, clip=clip).backward()
+    interval_training_loss(m, u, y, Box(0.1, clip), clean=0.3).backward()
     for parameter in m.parameters():
         direction, h = (
             torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
@@ -117,7 +118,7 @@ def test_gradients_are_those_of_finite_differences(options, clip):
         for step in (h, -2 * h):
             with torch.no_grad():
                 parameter.add_(step * direction)
-                values.append(float(interval_training_loss(m, u, y, 0.1, clean=0.3, clip=clip)))
+                values.append(float(interval_training_loss(m, u, y, Box(0.1, clip), clean=0.3)))
         with torch.no_grad():
             parameter.add_(h * direction)
         assert (values[0] - values[1]) / (2 * h) == pytest.approx(
@@ -147,8 +148,8 @@ def test_network_margins_are_those_of_the_implicit_form():
     )
     for clip in (None, (0.0, 1.0)):
         torch.testing.assert_close(
-            interval_margins(net, u, y, 0.1, clip=clip),
-            interval_margins(same, u, y, 0.1, clip=clip),
+            interval_margins(net, u, y, Box(0.1, clip)),
+            interval_margins(same, u, y, Box(0.1, clip)),
             rtol=1e-9,
             atol=1e-9,
         )
@@ -199,7 +200,7 @@ def test_a_diagonal_below_minus_one_agrees_with_the_verified_interval():
     )
     u, y = samples(1)
     eye = np.eye(3)
-    verified = bounds(m, u, eps=0.1, method="interval", spec=np.stack([eye[k] - eye for k in y])).lb
+    verified = bounds(m, u, 0.1, method="interval", spec=np.stack([eye[k] - eye for k in y])).lb
     np.testing.assert_allclose(interval_margins(m, u, y, 0.1).detach(), verified, atol=1e-9)
     interval_training_loss(m, u, y, 0.1).backward()
     assert torch.isfinite(m.A.grad).all() and float(m.A.grad.abs().max()) > 0
@@ -222,8 +223,12 @@ def test_a_nan_a_single_sample_and_a_single_class():
 
 def test_bad_models_and_arguments_are_named():
     m, (u, y) = model(0), samples(0)
-    with pytest.raises(ValueError, match="eps"):
+    with pytest.raises(ValueError, match="not negative, got -0.1"):
         interval_margins(m, u, y, -0.1)
+    with pytest.raises(ValueError, match=r"radius must be a number or have shape \(4,\) or .*got \(3,\)"):
+        interval_margins(m, u, y, Box(np.zeros(3)))
+    with pytest.raises(TypeError, match="inputs must be a Box, .*got SparseBox"):
+        interval_margins(m, u, y, SparseBox(0.1, 2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="class indices"):
         interval_margins(m, u, y.double(), 0.1)
     with pytest.raises(ValueError, match="sample 0 has class 3"):
@@ -231,7 +236,7 @@ def test_bad_models_and_arguments_are_named():
     with pytest.raises(ValueError, match="float64 of shape"):
         interval_margins(m, u.float(), y, 0.1)
     with pytest.raises(ValueError, match="clip range"):
-        interval_margins(m, u + 5, y, 0.1, clip=(0, 1))
+        interval_margins(m, u + 5, y, Box(0.1, (0, 1)))
     with pytest.raises(ValueError, match="clean"):
         interval_training_loss(m, u, y, 0.1, clean=2.0)
     with pytest.raises(TypeError, match="softmax"):

@@ -12,7 +12,9 @@ from scipy.optimize import linprog
 
 from implicit_models.robustness.bound_methods import bounds
 from implicit_models.robustness.bounding import lp
+from implicit_models.robustness.bounding.options import LP, Dual
 from implicit_models.robustness.checking.checker import check
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.problem import from_matrices
 
 RELAXATIONS = ("displayed", "theorem7", "triangle")
@@ -103,10 +105,11 @@ def test_equal_to_a_plain_programme_by_scipy(relaxation, card, activation):
     P = model(3, activation=activation)
     U = np.random.default_rng(1).normal(size=(4, P.p))
     sigma = np.array([0.2, 0.0, 0.4, 0.1])
-    passes = {"passes": 0} if relaxation == "triangle" else {}  # the two others have none
-    found = bounds(P, U, sigma=sigma, card=card, method="lp", relaxation=relaxation, **passes)
-    start = bounds(P, U, sigma=sigma, card=card, method="box" if relaxation != "triangle" else "dual", **passes)
-    assert set(found.status) == {"ok"}
+    sets = Box(sigma) if card is None else SparseBox(sigma, card)
+    triangle = relaxation == "triangle"
+    found = bounds(P, U, sets, method=LP(passes=0) if triangle else LP(relaxation))
+    start = bounds(P, U, sets, method=Dual(passes=0) if triangle else "box")
+    assert set(found.status) == {"certified"}
     for i in range(len(U)):
         for k, c in enumerate(np.eye(P.q)):
             lower = scipy_lower(P, c, U[i], sigma, relaxation, found, i, card)
@@ -121,8 +124,8 @@ def test_the_displayed_programme_never_improves_an_upper_bound_of_non_negative_w
     P = model(5, D=False)
     positive = from_matrices(P.A, P.B, np.abs(P.C), None, "relu", b=P.b)
     U = np.random.default_rng(2).normal(size=(5, P.p))
-    box = bounds(positive, U, eps=0.3, method="box")
-    shown = bounds(positive, U, eps=0.3, method="lp", relaxation="displayed")
+    box = bounds(positive, U, 0.3, method="box")
+    shown = bounds(positive, U, 0.3, method=LP(relaxation="displayed"))
     x0, _ = positive.equilibrium(U)
     np.testing.assert_allclose(shown.ub, (x0 + box.cert.sigma) @ positive.C.T, rtol=1e-9)
     np.testing.assert_allclose(shown.ub, box.ub, rtol=1e-9)
@@ -133,7 +136,7 @@ def test_the_bidual_is_stricter_where_a_state_stays_positive():
     # x = (0.5 u + 2)_+ for |u| <= 1, y = x: exact [1.5, 2.5]; the display leaves x >= z, so that x may be 2.5 at any u
     P = from_matrices(np.zeros((2, 2)), np.array([[0.5], [0.5]]), np.array([[1.0, -1.0]]), None, "relu", b=[2.0, 2.0])
     U = np.zeros((1, 1))
-    shown, exact = (bounds(P, U, eps=1.0, method="lp", relaxation=r) for r in ("displayed", "theorem7"))
+    shown, exact = (bounds(P, U, 1.0, method=LP(relaxation=r)) for r in ("displayed", "theorem7"))
     assert shown.ub[0, 0] == pytest.approx(1.0, abs=1e-9)  # x_1 = 2.5 with x_2 = 1.5
     assert exact.ub[0, 0] == pytest.approx(0.0, abs=1e-9)
 
@@ -150,10 +153,17 @@ def test_samples_are_inside_and_the_chain_holds(seed, activation, card, eps):
     rng = np.random.default_rng(seed)
     U = rng.normal(size=(2, P.p))
     found = {
-        r: bounds(P, U, eps=eps, card=card, method="lp", relaxation=r, passes=1 if r == "triangle" else 3)
+        r: bounds(
+            P,
+            U,
+            Box(eps) if card is None else SparseBox(eps, card),
+            method=LP(relaxation=r, passes=1 if r == "triangle" else 3),
+        )
         for r in RELAXATIONS
     }
-    box, interval, dual = (bounds(P, U, eps=eps, card=card, method=m) for m in ("box", "interval", "dual"))
+    box, interval, dual = (
+        bounds(P, U, Box(eps) if card is None else SparseBox(eps, card), method=m) for m in ("box", "interval", "dual")
+    )
     moves = rng.choice([-1, 0, 0.3, 1], size=(200, *U.shape)) * eps
     if card is not None:
         for move in moves.reshape(-1, P.p):
@@ -169,7 +179,7 @@ def test_samples_are_inside_and_the_chain_holds(seed, activation, card, eps):
     if (
         card is None and activation != "identity"
     ):  # the same pre-activations after one pass: dual ascent ends at the programme's optimum
-        tight = bounds(P, U, eps=eps, method="dual", passes=1)
+        tight = bounds(P, U, eps, method=Dual(passes=1))
         assert np.nanmax((found["triangle"].ub - tight.ub) / (interval.ub - interval.lb + 1e-9)) < 1e-3
     assert (dual.lb >= interval.lb - 1e-12).all()
 
@@ -179,7 +189,7 @@ def test_no_radius_gives_the_outputs():
     U = np.random.default_rng(0).normal(size=(3, P.p))
     y = P.output(P.equilibrium(U)[0], U)
     for relaxation in RELAXATIONS:
-        found = bounds(P, U, eps=0.0, method="lp", relaxation=relaxation)
+        found = bounds(P, U, 0.0, method=LP(relaxation=relaxation))
         np.testing.assert_allclose(found.lb, y, atol=1e-8)
         np.testing.assert_allclose(found.ub, y, atol=1e-8)
 
@@ -187,10 +197,10 @@ def test_no_radius_gives_the_outputs():
 def test_a_sample_that_is_not_finite_leaves_the_others():
     P = model(8)
     U = np.random.default_rng(0).normal(size=(3, P.p))
-    alone = bounds(P, U[[0, 2]], eps=0.1, method="lp")
+    alone = bounds(P, U[[0, 2]], 0.1, method="lp")
     U[1, 0] = np.nan
-    found = bounds(P, U, eps=0.1, method="lp")
-    assert list(found.status) == ["ok", "not_finite", "ok"] and np.isnan(found.lb[1]).all()
+    found = bounds(P, U, 0.1, method="lp")
+    assert list(found.status) == ["certified", "not_finite", "certified"] and np.isnan(found.lb[1]).all()
     np.testing.assert_allclose(found.lb[[0, 2]], alone.lb, atol=1e-9)
 
 
@@ -198,17 +208,17 @@ def test_rows_of_every_samples_own():
     P = model(9)
     U = np.random.default_rng(0).normal(size=(2, P.p))
     spec = np.random.default_rng(1).normal(size=(2, 2, P.q))
-    found = bounds(P, U, eps=0.2, method="lp", spec=spec)
+    found = bounds(P, U, 0.2, method="lp", spec=spec)
     for i in range(2):
-        one = bounds(P, U[[i]], eps=0.2, method="lp", spec=spec[i])
+        one = bounds(P, U[[i]], 0.2, method="lp", spec=spec[i])
         np.testing.assert_allclose(found.lb[[i]], one.lb, atol=1e-8)
 
 
 def test_a_wrong_answer_of_the_solver_loosens_and_never_breaks_a_bound(monkeypatch):
     P = model(10)
     U = np.random.default_rng(0).normal(size=(2, P.p))
-    honest = bounds(P, U, eps=0.2, method="lp")
-    start = bounds(P, U, eps=0.2, method="dual", ascent_steps=0)
+    honest = bounds(P, U, 0.2, method="lp")
+    start = bounds(P, U, 0.2, method=Dual(ascent_steps=0))
     minimise = lp.Programme.minimise
 
     def lie(self, w, v):  # optimal and far too good, with multipliers of another programme
@@ -216,14 +226,14 @@ def test_a_wrong_answer_of_the_solver_loosens_and_never_breaks_a_bound(monkeypat
         return lp.Solved(np.full_like(found.lam, 3.0), found.u, found.reported + 1e3, True)
 
     monkeypatch.setattr(lp.Programme, "minimise", lie)
-    found = bounds(P, U, eps=0.2, method="lp")
+    found = bounds(P, U, 0.2, method="lp")
     assert (found.lb <= honest.lb + 1e-9).all() and (found.lb >= start.lb).all() and check(found.cert)
 
 
 def test_a_sample_whose_programme_fails_leaves_the_others(monkeypatch):
     P = model(11)
     U = np.random.default_rng(0).normal(size=(3, P.p))
-    honest = bounds(P, U, eps=0.2, method="lp")
+    honest = bounds(P, U, 0.2, method="lp")
     minimise = lp.Programme.minimise
 
     def fail(self, w, v):
@@ -231,21 +241,20 @@ def test_a_sample_whose_programme_fails_leaves_the_others(monkeypatch):
         return lp.Solved(found.lam, found.u, found.reported, found.optimal and not np.array_equal(self.u0, U[1]))
 
     monkeypatch.setattr(lp.Programme, "minimise", fail)
-    found = bounds(P, U, eps=0.2, method="lp")
-    assert list(found.status) == ["ok", "failed", "ok"] and np.isnan(found.lb[1]).all()
+    found = bounds(P, U, 0.2, method="lp")
+    assert list(found.status) == ["certified", "failed", "certified"] and np.isnan(found.lb[1]).all()
     np.testing.assert_array_equal(found.lb[[0, 2]], honest.lb[[0, 2]])
     assert check(found.cert)
 
 
 def test_unknown_names_and_maps():
     P = model(0)
-    start = bounds(P, np.zeros((1, P.p)), eps=0.1, method="interval")
-    from implicit_models.robustness.input_sets import uncertainty
+    start = bounds(P, np.zeros((1, P.p)), 0.1, method="interval")
 
     with pytest.raises(ValueError, match="unknown relaxation 'convex'"):
-        lp.lp_bounds(P, uncertainty(np.zeros((1, P.p)), eps=0.1), relaxation="convex", start=start)
+        lp.lp_bounds(P, Box(0.1).around(np.zeros((1, P.p))), relaxation="convex", start=start)
     with pytest.raises(ValueError, match="relu, leaky_relu and identity"):
-        bounds(model(0, activation="tanh"), np.zeros((1, P.p)), eps=0.1, method="lp")
+        bounds(model(0, activation="tanh"), np.zeros((1, P.p)), 0.1, method="lp")
 
 
 def test_without_highspy_the_extra_is_named(monkeypatch):
@@ -258,13 +267,13 @@ def test_without_highspy_the_extra_is_named(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", blocked)
     with pytest.raises(ImportError, match=r"implicit-models\[robustness\]"):
-        bounds(model(0), np.zeros((1, 4)), eps=0.1, method="lp")
+        bounds(model(0), np.zeros((1, 4)), 0.1, method="lp")
 
 
 def test_a_solve_prints_nothing():
     code = (
         "import numpy as np; from implicit_models.robustness import bounds; from implicit_models.robustness.problem"
-        " import from_matrices;bounds(from_matrices([[0.5]], [[1.0]], [[1.0]]), np.ones((1, 1)), eps=0.1, method='lp');"
+        " import from_matrices;bounds(from_matrices([[0.5]], [[1.0]], [[1.0]]), np.ones((1, 1)), 0.1, method='lp');"
         " print('done')"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "done\n"

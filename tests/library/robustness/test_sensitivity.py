@@ -36,7 +36,7 @@ def published(A, B, C, D, gamma=1.0, steps=20_000):
 
 
 def test_scalar_model_by_hand():
-    S = sensitivity_matrix(from_matrices([[-0.5]], [[3.0, 0.0]], [[-2.0]], [[0.25, -1.0]]))
+    S = sensitivity_matrix(from_matrices([[-0.5]], [[3.0, 0.0]], [[-2.0]], [[0.25, -1.0]])).S
     np.testing.assert_allclose(S, [[2 * 3 / (1 - 0.5) + 0.25, 1.0]], rtol=1e-14)
 
 
@@ -45,9 +45,9 @@ def test_scalar_model_by_hand():
 def test_every_method_gives_the_published_matrix(method, sparse):
     A, B, C, D = matrices(0, n=40, density=0.2)
     given_as = sp.csr_array if sparse else np.asarray
-    S = sensitivity_matrix(from_matrices(given_as(A), given_as(B), C, D), method=method)
-    np.testing.assert_allclose(S, published(A, B, C, D), rtol=1e-11)
-    assert S.method in METHODS and 0 <= S.residual < 1e-9
+    found = sensitivity_matrix(from_matrices(given_as(A), given_as(B), C, D), method=method)
+    np.testing.assert_allclose(found.S, published(A, B, C, D), rtol=1e-11)
+    assert found.method in METHODS and found.certified and 0 <= found.residual < 1e-9
 
 
 def test_a_large_sparse_model_takes_the_iterative_or_the_triangular_solver():
@@ -57,9 +57,9 @@ def test_a_large_sparse_model_takes_the_iterative_or_the_triangular_solver():
     A = A * (0.9 / abs(A).sum(axis=1).max())
     B, C = sp.random_array((n, 6), density=0.1, rng=rng).tocsr(), rng.standard_normal((3, n))
     for matrix, method in ((A, "iterative"), (sp.triu(A, 1).tocsr(), "triangular")):
-        S = sensitivity_matrix(from_matrices(matrix, B, C))
-        assert S.method == method
-        np.testing.assert_allclose(S, sensitivity_matrix(from_matrices(matrix, B, C), method="lu"), rtol=1e-10)
+        S, _, used, *_ = sensitivity_matrix(from_matrices(matrix, B, C))
+        assert used == method
+        np.testing.assert_allclose(S, sensitivity_matrix(from_matrices(matrix, B, C), method="lu").S, rtol=1e-10)
 
 
 def test_triangular_in_a_hidden_order():
@@ -67,7 +67,7 @@ def test_triangular_in_a_hidden_order():
     A = np.triu(A, 1)
     order = np.random.default_rng(0).permutation(30)
     mixed = A[np.ix_(order, order)]
-    S = sensitivity_matrix(from_matrices(mixed, B[order], C[:, order], D), method="triangular")
+    S = sensitivity_matrix(from_matrices(mixed, B[order], C[:, order], D), method="triangular").S
     np.testing.assert_allclose(S, published(A, B, C, D), rtol=1e-12)
     with pytest.raises(ValueError, match="feeds back"):
         sensitivity_matrix(from_matrices(*matrices(1)), method="triangular")
@@ -83,8 +83,8 @@ def test_triangular_in_a_hidden_order():
 def test_upper_contains_the_matrix_and_the_matrix_contains_the_model(seed, n, radius, activation):
     A, B, C, D = matrices(seed, n=n, radius=radius)
     P = from_matrices(A, B, C, D, activation)
-    S = sensitivity_matrix(P)
-    assert (S.upper >= S).all() and S.residual < 1e-8
+    S, upper, _, residual, certified = sensitivity_matrix(P)
+    assert certified and (upper >= S).all() and residual < 1e-8
     expected = np.abs(C) @ np.linalg.solve(
         np.eye(n) - P.activation.lipschitz[:, None] * np.abs(A), P.activation.lipschitz[:, None] * np.abs(B)
     ) + np.abs(D)
@@ -99,14 +99,14 @@ def test_upper_contains_the_matrix_and_the_matrix_contains_the_model(seed, n, ra
 @given(st.integers(0, 2**32 - 1))
 def test_permuting_and_rescaling_states_changes_nothing(seed):
     A, B, C, D = matrices(seed, radius=0.8)
-    S = sensitivity_matrix(from_matrices(A, B, C, D))
+    S = sensitivity_matrix(from_matrices(A, B, C, D)).S
     rng = np.random.default_rng(seed)
     order, s = rng.permutation(len(A)), rng.uniform(0.1, 10, len(A))
     np.testing.assert_allclose(
-        sensitivity_matrix(from_matrices(A[np.ix_(order, order)], B[order], C[:, order], D)), S, rtol=1e-10
+        sensitivity_matrix(from_matrices(A[np.ix_(order, order)], B[order], C[:, order], D)).S, S, rtol=1e-10
     )
     np.testing.assert_allclose(
-        sensitivity_matrix(from_matrices(s[:, None] * A / s, s[:, None] * B, C / s, D)), S, rtol=1e-10
+        sensitivity_matrix(from_matrices(s[:, None] * A / s, s[:, None] * B, C / s, D)).S, S, rtol=1e-10
     )
 
 
@@ -118,7 +118,7 @@ def test_blockwise_maps_bound_the_model(spec):
     A, B, C, D = matrices(3, n=10)
     A = 0.2 * A
     P = from_matrices(A, B, C, D, spec)
-    S = sensitivity_matrix(P)
+    S = sensitivity_matrix(P).S
     unit, gamma = resolve_activation(spec, 10).unit, resolve_activation(spec, 10).lipschitz
     L = unit[-1] + 1
     N = np.array(
@@ -144,7 +144,7 @@ def test_a_diagonal_below_minus_one_is_signed():
     for given_as in (np.asarray, sp.csr_array):
         for method in ("auto", "iterative", "lu"):
             np.testing.assert_allclose(
-                sensitivity_matrix(from_matrices(given_as(A), B, C), method=method), expected, rtol=1e-10
+                sensitivity_matrix(from_matrices(given_as(A), B, C), method=method).S, expected, rtol=1e-10
             )
 
 
@@ -158,9 +158,9 @@ def test_a_model_that_nothing_certifies_is_refused(method):
 def test_rows_are_those_of_the_whole():
     A, B, C, D = matrices(5, q=6)
     P = from_matrices(A, B, C, D)
-    S = sensitivity_matrix(P)
-    np.testing.assert_allclose(sensitivity_matrix(P, rows=[4, 0, 4]), S[[4, 0, 4]], rtol=1e-13)
-    assert sensitivity_matrix(P, rows=[]).shape == (0, 5)
+    S = sensitivity_matrix(P).S
+    np.testing.assert_allclose(sensitivity_matrix(P, rows=[4, 0, 4]).S, S[[4, 0, 4]], rtol=1e-13)
+    assert sensitivity_matrix(P, rows=[]).S.shape == (0, 5)
     with pytest.raises(ValueError, match="output 6"):
         sensitivity_matrix(P, rows=[6])
     with pytest.raises(TypeError, match="rows"):
@@ -173,12 +173,11 @@ def test_an_implicit_model_without_d_and_with_biases():
         model.A.copy_(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)))
         model.project_()
     A, B, C = (M.detach().double().numpy() for M in (model.A, model.B, model.C))
-    S = sensitivity_matrix(model)
+    S = sensitivity_matrix(model).S
     np.testing.assert_allclose(S, published(A, B, C, np.zeros((2, 4))), rtol=1e-10)
     with torch.no_grad():
         model.b.add_(1.0)
-    np.testing.assert_array_equal(sensitivity_matrix(model), S)  # no input, no bias enters
-    assert (S * 2).upper is None and isinstance(S, np.ndarray)
+    np.testing.assert_array_equal(sensitivity_matrix(model).S, S)  # no input, no bias enters
 
 
 class Residual(nn.Module):
@@ -225,7 +224,7 @@ def test_network_against_the_dense_formula():
     ).eval()
     W0, convolution, pooled, W2, W3 = linear_parts(parts, [(2, 11, 11), (3, 11, 11), (4, 5, 5), (5,), (4,)])
     W1 = pooled @ convolution  # two linear layers in a row: absolute values one by one
-    S = sensitivity_matrix(network, input_shape=(2, 11, 11))
+    S = sensitivity_matrix(network, input_shape=(2, 11, 11)).S
     assert S.shape == (3, 242)
     np.testing.assert_allclose(S, W3 @ W2 @ (0.25 * W1 @ W0), rtol=1e-5)  # the parts run in float32
     # and through the matrices of the same network: states first layer last
@@ -235,7 +234,7 @@ def test_network_against_the_dense_formula():
     spec = [("relu", n[0]), ("sigmoid", 5), ("leaky_relu(0.2)", 4)]
     B, C = np.vstack([W0, np.zeros((9, 242))]), np.hstack([np.zeros((3, n[0] + 5)), W3])
     np.testing.assert_allclose(
-        sensitivity_matrix(from_matrices(A, B, C, activation=spec), method="triangular"), S, rtol=1e-5
+        sensitivity_matrix(from_matrices(A, B, C, activation=spec), method="triangular").S, S, rtol=1e-5
     )
 
 
@@ -244,17 +243,20 @@ def test_linear_network_and_its_matrices_agree():
 
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, 4)).double()
-    S = sensitivity_matrix(network)
+    S = sensitivity_matrix(network).S
     W = [layer.weight.detach().abs().numpy() for layer in network if isinstance(layer, nn.Linear)]
     np.testing.assert_allclose(S, W[2] @ W[1] @ W[0], rtol=1e-13)
-    np.testing.assert_allclose(sensitivity_matrix(from_network(network, 9)), S, rtol=1e-12)
-    np.testing.assert_allclose(sensitivity_matrix(network, rows=[3, 1]), S[[3, 1]], rtol=1e-15)
+    found = sensitivity_matrix(network)
+    assert found.method == "network" and not found.certified and found._fields[:2] == ("S", "upper")
+    np.testing.assert_allclose(found.upper, S * (1 + 1e-9), rtol=1e-15)
+    np.testing.assert_allclose(sensitivity_matrix(from_network(network, 9)).S, S, rtol=1e-12)
+    np.testing.assert_allclose(sensitivity_matrix(network, rows=[3, 1]).S, S[[3, 1]], rtol=1e-15)
 
 
 def test_residual_network_bounds_its_own_deviations():
     torch.manual_seed(0)
     network = Residual().eval().double()
-    S = sensitivity_matrix(network, input_shape=(2, 6, 6))
+    S = sensitivity_matrix(network, input_shape=(2, 6, 6)).S
     u, v = torch.randn(2, 50, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     moved = (network(u) - network(v)).abs().detach().numpy()
     assert (moved <= (u - v).abs().flatten(1).numpy() @ S.T).all()
@@ -267,7 +269,7 @@ def test_residual_network_bounds_its_own_deviations():
     with torch.no_grad():
         linear[3].weight.abs_()
     gradient = torch.autograd.functional.jacobian(lambda w: linear(w)[0], u[:1] + 1).reshape(2, -1)
-    np.testing.assert_allclose(sensitivity_matrix(linear, input_shape=(2, 6, 6)), gradient, rtol=1e-12)
+    np.testing.assert_allclose(sensitivity_matrix(linear, input_shape=(2, 6, 6)).S, gradient, rtol=1e-12)
 
 
 def test_networks_without_a_rule_are_refused():

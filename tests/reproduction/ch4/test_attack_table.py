@@ -7,6 +7,7 @@ import torch
 from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks.methods import Attack, attack
+from implicit_models.robustness.input_sets import Replace, SparseBox
 from reproduction.ch4_attacks import compute as tables
 from reproduction.ch4_attacks.show import RED, attacked_images, success_against_share, with_marks
 from reproduction.models.mlp import MLP
@@ -44,9 +45,9 @@ def test_table_counts_right_samples_and_jsma_is_nested(network, images):
     right = tables.is_right(network, u, y)
     assert right.sum() == 100
     for position, k in enumerate((2, 8)):  # each k on its own gives what one run with the largest k tells
-        found = attack(network, u, y, method="jsma", k=k, eps=float("inf"), clip=(0, 1))
+        found = attack(network, u, y, SparseBox(float("inf"), k, clip=(0, 1)), "jsma")
         assert table["sign"]["jsma"][position] == pytest.approx(found.success[right].mean() * 100)
-    found = attack(network, u, y, method="random", k=8, values=(0.0, 1.0), seed=0)
+    found = attack(network, u, y, Replace(0.0, 1.0, 8), "random", seed=0)
     assert table["replace"]["random"][1] == pytest.approx(found.success.sum())
     # wrong samples count here: the share is at least what remains of them, and more than the successes alone unless
     # some became right
@@ -70,7 +71,7 @@ def test_a_surrogate_equal_to_the_network_ranks_as_it_does(network, images):
     )
     u, y = images.test[0]
     right = tables.is_right(network, u, y)
-    expected = attack(network, u, y, method="sensitivity", k=4, values=(0.0, 1.0), seed=0)
+    expected = attack(network, u, y, Replace(0.0, 1.0, 4), "sensitivity", seed=0)
     assert found["own"][0] == pytest.approx(tables.rate(expected, right))
 
 
@@ -100,10 +101,7 @@ def test_margin_programme_is_no_worse_than_the_step(network, images):
 
 def test_examples_are_successes_with_their_marks(network, images):
     u, y = images.test[0]
-    options = {
-        "dense": {"method": "fgsm", "eps": 0.3},
-        "sparse": {"method": "gradient", "k": 4, "eps": float("inf"), "clip": (0.0, 1.0)},
-    }
+    options = {"dense": (0.3, "fgsm"), "sparse": (SparseBox(np.inf, 4, clip=(0.0, 1.0)), "gradient")}
     shown = tables.examples(network, u, y, options, 3, ["dense"])
     assert 0 < len(shown) <= 3
     for one in shown:
@@ -146,10 +144,7 @@ def test_figures(network, images):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    options = {
-        "dense": {"method": "fgsm", "eps": 0.3},
-        "sparse": {"method": "gradient", "k": 4, "eps": float("inf"), "clip": (0.0, 1.0)},
-    }
+    options = {"dense": (0.3, "fgsm"), "sparse": (SparseBox(np.inf, 4, clip=(0.0, 1.0)), "gradient")}
     shown = tables.examples(network, *images.test[0], options, 2, ["dense"])
     figure = attacked_images(shown, images.meta["classes"], "squares")
     assert len(figure.axes) == 2 * 4  # clean, dense, sparse, sparse marked

@@ -20,7 +20,7 @@ def test_certified_curve_by_hand():
     """The margin of class 0 is 4 u: it stays positive while u - eps > 0. The box is |x - x0| <= 2 eps."""
     U, y = np.array([[1.0], [0.2]]), np.array([0, 0])
     for method in ("norm", "box", "interval", "dual"):
-        rates, seconds = study.certified_curve(one_state(), U, y, [0.1, 0.3, 1.5], **study.METHODS[method])
+        rates, seconds = study.certified_curve(one_state(), U, y, [0.1, 0.3, 1.5], study.METHODS[method])
         assert rates == [100.0, 50.0, 0.0] and seconds >= 0
 
 
@@ -30,7 +30,7 @@ def test_attained_and_relative_widths_by_hand():
     np.testing.assert_allclose(widths, [[1.0, 1.0]], rtol=1e-6)  # x moves by 2 * .25 either way
     for method in ("box", "interval", "dual"):
         np.testing.assert_allclose(
-            study.relative_widths(one_state(), U, 0.25, widths, **study.METHODS[method]), 1.0, rtol=1e-5
+            study.relative_widths(one_state(), U, 0.25, widths, study.METHODS[method]), 1.0, rtol=1e-5
         )
 
 

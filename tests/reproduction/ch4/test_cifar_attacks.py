@@ -10,7 +10,9 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from implicit_models.compose.interconnect import from_network
 from implicit_models.robustness.attacks.methods import attack
+from implicit_models.robustness.attacks.options import LPAttack
 from implicit_models.robustness.attacks.sparse import linear_direction
+from implicit_models.robustness.input_sets import Box, SparseBox
 from implicit_models.robustness.problem import problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.ch4_attacks import compute as attack_table
@@ -46,7 +48,7 @@ def samples(network):
 
 def test_the_table_is_that_of_the_other_networks(network, samples):
     u, y = samples
-    S = np.asarray(sensitivity_matrix(network, input_shape=(P,)))
+    S = sensitivity_matrix(network, input_shape=(P,)).S
     shares = [2.0, 30.0]
     wanted = attack_table.share_table(network, u, y, shares, 3, sensitivity=S)
     ranks = attacks.rankings(network, u, y, S, S[::-1].copy(), SHAPE)
@@ -98,7 +100,9 @@ def test_the_linearised_programme_is_the_programme_where_no_unit_turns(network, 
         )(exact(torch.from_numpy(v)).detach().numpy())
         clean, programme = (
             margin(u),
-            margin(attack(task, u, y, eps, "lp", objective="margin", relaxation="triangle", clip=(0, 1)).U_adv),
+            margin(
+                attack(task, u, y, Box(eps, clip=(0, 1)), LPAttack(objective="margin", relaxation="triangle")).U_adv
+            ),
         )
         network.float()
         found = attacks.linearised_programme(network, u, y, eps)
@@ -152,7 +156,7 @@ def test_size_of_a_programme_is_that_of_the_matrices():
 def test_examples_are_right_before_and_wrong_after(network, samples):
     u, y = samples
     made = {
-        "sparse": attack(network, u, y, method="gradient", k=30, eps=float("inf"), clip=(0, 1)).U_adv,
+        "sparse": attack(network, u, y, SparseBox(float("inf"), 30, clip=(0, 1)), "gradient").U_adv,
         "dense": attacks.linearised_programme(network, u, y, 0.2),
     }
     shown = attacks.examples(network, u, y, made, 3, ["sparse"])

@@ -45,7 +45,7 @@ def test_published_iteration_and_three_ways():
     A *= 0.8 / np.abs(A).sum(1).max()
     task = from_matrices(A, rng.standard_normal((6, 3)), rng.standard_normal((2, 6)))
     S, steps = study.published_iteration(task)
-    np.testing.assert_allclose(S, sensitivity_matrix(task), rtol=1e-10)
+    np.testing.assert_allclose(S, sensitivity_matrix(task).S, rtol=1e-10)
     assert steps > 20
     ways = study.three_ways(MLP((5, 4, 3), seed=0))
     assert (
@@ -55,7 +55,7 @@ def test_published_iteration_and_three_ways():
 
 def test_pixel_facts_of_a_network_that_looks_at_its_class(images):
     model = linear(DETECTOR)
-    S = np.asarray(sensitivity_matrix(model))
+    S = sensitivity_matrix(model).S
     np.testing.assert_allclose(S, DETECTOR)
     facts = study.pixel_facts(model, S, S, images, seed=0, share=1 / 3)
     assert facts["own_is_best"] == 1 and facts["own"] > 0.95 > facts["other"]
@@ -68,7 +68,7 @@ def test_pixel_facts_of_a_network_that_looks_at_its_class(images):
 
 def test_deviations_of_a_linear_network_reach_the_bound(images):
     model = linear(DETECTOR)
-    S = np.asarray(sensitivity_matrix(model))
+    S = sensitivity_matrix(model).S
     u = images.test[0][0] + 0.1  # far from the kinks
     found = study.deviations(model, S, u, 0.01, 0)
     assert (
@@ -82,7 +82,7 @@ def test_deviations_of_a_linear_network_reach_the_bound(images):
 
 def test_the_matrix_has_no_image_in_it(images):
     model = linear(DETECTOR)
-    found = study.image_dependence(model, np.asarray(sensitivity_matrix(model)), images)
+    found = study.image_dependence(model, sensitivity_matrix(model).S, images)
     assert found["matrix"] == 0 and found["inside"] == 1
 
 
@@ -109,7 +109,7 @@ def test_a_network_of_the_study_and_missing_images(images, tmp_path, monkeypatch
     named = Dataset(images.u_train, images.y_train, images.test, {**images.meta, "name": "rows"})
     model = study.network(named, 0, epochs=20)
     assert study.accuracy_on_test(model, named) > 0.95 and not model.training
-    assert sensitivity_matrix(model).shape == (2, 9)
+    assert sensitivity_matrix(model).S.shape == (2, 9)
     few = study.network(named, 0, epochs=20, share=0.1)
     assert not torch.equal(few.layers[0].weight, model.layers[0].weight)
 

@@ -27,19 +27,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from implicit_models.matrices import check_network
 from implicit_models.model import ImplicitModel
+from implicit_models.robustness.attacks.options import PGD
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem, _torch
 
 BATCH = 1000  # samples in one forward pass
 TOL = 1e-10  # of equilibria on which a verdict rests
+_DEFAULT = PGD()
 
 
 def classifier(model: Any) -> nn.Module:
     """The torch module behind a model: itself, or that of a `Problem`.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for anything else, and naming a parameter in half precision or of another dtype than the rest.
+        ValueError: naming a parameter that is not finite.
     """
     if isinstance(model, Problem):
         A, B, C, D = (_torch(M) for M in (model.A, model.B, model.C, model.D))
@@ -55,6 +59,7 @@ def classifier(model: Any) -> nn.Module:
         ).requires_grad_(False)
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch module or a Problem, got {type(model).__name__}")
+    check_network(model)
     return model
 
 
@@ -161,44 +166,35 @@ def pgd(
     U: Float[np.ndarray, "N p"],
     y: Int[np.ndarray, " N"],
     inputs: Uncertainty,
+    how: PGD = _DEFAULT,
     *,
-    steps: int = 40,
-    restarts: int = 3,
-    step_size: float | None = None,
-    loss: str = "margin",
     targets: Int[np.ndarray, "N t"] | None = None,
     starts: Float[np.ndarray, "N p"] | None = None,
     seed: int = 0,
 ) -> Float[np.ndarray, "N p"]:
-    """The point of largest margin on `restarts` paths of `steps` projected sign steps.
+    """The point of largest margin on `how.restarts` paths of `how.steps` projected sign steps.
 
     Args:
         inputs: boxes around the samples.
-        steps, restarts: of each path, and paths; the first starts at the sample.
-        step_size: in radii; None: from 1/4 down to 1/50.
-        loss: "margin" | "cross_entropy", which is followed.
+        how: steps, restarts, step size and loss.
         targets: classes that the second path and the next ones aim at, in turn; None: any other class.
         starts: points of the second path.
         seed: of the random starts.
 
     Raises:
-        ValueError: for sets of at most k moving inputs, for other names and for counts below 1.
+        ValueError: for sets of at most k moving inputs.
 
     Source:
         Madry et al. (2018).
     """
     if inputs.card is not None:
-        raise ValueError(f"projected gradient steps are for boxes; for card={inputs.card} use the sparse attacks")
-    if steps < 1 or restarts < 1:
-        raise ValueError(f"steps and restarts must be at least 1, got {steps} and {restarts}")
-    if loss not in ("margin", "cross_entropy"):
-        raise ValueError(f"loss must be 'margin' or 'cross_entropy', got {loss!r}")
+        raise ValueError(f"projected gradient steps move all inputs; for k={inputs.card} use the sparse attacks")
     network = classifier(model)
     rng = np.random.default_rng(seed)
-    sizes = np.full(steps, step_size) if step_size is not None else np.linspace(0.25, 0.02, steps)
+    sizes = np.full(how.steps, how.step_size) if how.step_size is not None else np.linspace(0.25, 0.02, how.steps)
     best, reached = np.array(U), np.full(len(U), -np.inf)
     with evaluating(network), torch.enable_grad():
-        for path in range(restarts):
+        for path in range(how.restarts):
             start = (
                 U
                 if path == 0
@@ -216,7 +212,7 @@ def pgd(
                     None if aim is None else aim[at],
                     inputs.take(at),
                     sizes,
-                    loss,
+                    how.loss,
                     done=reached[at] > 0,
                 )
                 better = value > reached[at]

@@ -1,9 +1,8 @@
 """Attacks on few inputs: ranked inputs, greedy saliency, and linear programmes rounded to k inputs.
 
     ranked    a score says which k inputs change: the row of the label in the sensitivity matrix S, |gradient|, or
-              random numbers, the control. How they change is the protocol: random values of a range ("values"), or a
-              step along the sign of the loss's
-                  gradient ("sign")
+              random numbers, the control. How they change is the protocol: random values of a range (`Replace`), or a
+              step along the sign of the loss's gradient (`SparseBox`)
     jsma      one input (or pair) after the other, chosen by the gradient at the present point
     lp        u at the optimum of min (C_y - C_j) x + (D_y - D_j) u over the triangle relaxation, for every other class
     j; for k inputs over their hull,
@@ -23,12 +22,16 @@ import torch
 from jaxtyping import Float, Int
 
 from implicit_models.robustness.attacks.gradient import classifier, dtype_of, evaluating, input_gradient, logits, margin
+from implicit_models.robustness.attacks.options import JSMA, LPAttack
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.input_sets import Uncertainty
+from implicit_models.robustness.bounding.options import Dual
+from implicit_models.robustness.input_sets import Box, Replace, SparseBox, Uncertainty
 from implicit_models.robustness.problem import Problem, problem
+from implicit_models.status import Status
 
 SCORES = ("sensitivity", "gradient", "label_gradient", "random")
 PAIR_CANDIDATES = 48
+_GREEDY, _PROGRAMME = JSMA(), LPAttack()
 
 
 def scores(
@@ -43,7 +46,7 @@ def scores(
     """How much each input counts: "sensitivity" S[y], "gradient" |grad CE|, "label_gradient" |grad f_y|, or "random".
 
     Args:
-        sensitivity: (q, p) matrix S, computed if None.
+        sensitivity: `SensitivityMatrix` or (q, p) array, computed if None.
 
     Source:
         Tsai thesis (2024), section 4.4 (sensitivity and |grad f_y|).
@@ -53,11 +56,10 @@ def scores(
     if by == "random":
         return np.random.default_rng(seed).random(U.shape)
     if by == "sensitivity":
-        if sensitivity is None:
-            from implicit_models.robustness.sensitivity import sensitivity_matrix
+        from implicit_models.robustness.sensitivity import SensitivityMatrix, sensitivity_matrix
 
-            sensitivity = sensitivity_matrix(model)
-        S = np.asarray(sensitivity)
+        found = sensitivity_matrix(model) if sensitivity is None else sensitivity
+        S = np.asarray(found.S if isinstance(found, SensitivityMatrix) else found)
         if S.ndim != 2 or S.shape[1] != U.shape[1]:
             raise ValueError(f"sensitivity must have shape (q, {U.shape[1]}), got {S.shape}")
         return S[y]
@@ -67,36 +69,35 @@ def scores(
 def perturb(
     U: Float[np.ndarray, "N p"],
     score: Float[np.ndarray, "N p"],
-    k: int,
+    inputs: SparseBox | Replace,
     *,
-    values: tuple[float, float] | None = None,
     direction: Float[np.ndarray, "N p"] | None = None,
-    eps: float | None = None,
-    clip: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> Float[np.ndarray, "N p"]:
-    """The k inputs of largest score replaced by uniform draws of `values`, or moved by eps along `direction`.
+    """The k inputs of largest score replaced by random values, or moved by the radius along `direction`.
 
     Args:
-        values: (low, high), such as (0, 1), or (0, 0.1) for small ones.
-        direction: signs (N, p), with eps.
-        clip: range of what was moved.
+        inputs: what happens to how many.
+        direction: (N, p) whose signs a `SparseBox` is followed along.
+        seed: of the values of a `Replace`.
+
+    Raises:
+        ValueError: for a direction that is missing, or would be ignored.
 
     Source:
-        Tsai thesis (2024), section 4.4, which does not say how small its random values are.
+        Tsai thesis (2024), section 4.4.
     """
-    if (values is None) == (direction is None):
-        raise ValueError("give one of values and direction")
-    top = np.argsort(-score, axis=1, kind="stable")[:, :k]
+    drawn = isinstance(inputs, Replace)
+    if drawn == (direction is not None):
+        raise ValueError("a SparseBox needs a direction, and a Replace draws its values without one")
+    top = np.argsort(-score, axis=1, kind="stable")[:, : inputs.k]
     out, rows = np.array(U), np.arange(len(U))[:, None]
-    if values is not None:
-        low, high = values
-        if not low <= high:
-            raise ValueError(f"values must be (low, high) with low <= high, got {values}")
-        out[rows, top] = np.random.default_rng([seed, 1]).uniform(low, high, top.shape)
+    if isinstance(inputs, Replace):
+        out[rows, top] = np.random.default_rng([seed, 1]).uniform(inputs.low, inputs.high, top.shape)
         return out
-    moved = out[rows, top] + eps * np.sign(direction[rows, top])  # type: ignore[index]
-    out[rows, top] = moved if clip is None else np.clip(moved, *clip)
+    signs, radius = np.sign(direction[rows, top]), np.broadcast_to(inputs.radius, U.shape)  # type: ignore[index]
+    moved = out[rows, top] + np.where(signs == 0, 0.0, radius[rows, top]) * signs  # the radius may be infinite
+    out[rows, top] = moved if inputs.clip is None else np.clip(moved, *inputs.clip)
     return out
 
 
@@ -118,34 +119,20 @@ def linear_direction(model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray,
 
 
 def jsma(
-    model: Any,
-    U: Float[np.ndarray, "N p"],
-    y: Int[np.ndarray, " N"],
-    k: int,
-    *,
-    eps: float = 1.0,
-    clip: tuple[float, float] | None = None,
-    saliency: str = "margin",
-    pairs: bool = False,
+    model: Any, U: Float[np.ndarray, "N p"], y: Int[np.ndarray, " N"], inputs: SparseBox, how: JSMA = _GREEDY
 ) -> Float[np.ndarray, "N p"]:
-    """Greedy saliency attack: up to k inputs, each moved once by eps (to the end of the clip range if that is nearer).
+    """Greedy saliency attack: up to k inputs, each moved once by the radius (to the end of the clip range if that is
+    nearer).
 
     Mathematics: with a = grad f_t for the runner-up t and o the other outputs' gradient ("papernot": -a o where a > 0 >
     o for an increase, the signs turned for a decrease; pairs: sums over two inputs), or the gain of the margin f_t -
     f_y to first order ("margin").
 
-    Args:
-        saliency: "margin" | "papernot".
-        pairs: two inputs a step, as in the paper; k is rounded down to even.
-
-    Raises:
-        ValueError: for another saliency.
-
     Source:
         Papernot et al. (2016), Algorithm 3; Tsai thesis (2024), section 4.4.
     """
-    if saliency not in ("margin", "papernot"):
-        raise ValueError(f"saliency must be 'margin' or 'papernot', got {saliency!r}")
+    k, clip, saliency, pairs = inputs.k, inputs.clip, how.saliency, how.pairs
+    radius = np.broadcast_to(inputs.radius, U.shape)
     network = classifier(model)
     out = np.array(U)
     used = np.zeros(U.shape, dtype=bool)
@@ -169,7 +156,8 @@ def jsma(
                 (all_,) = torch.autograd.grad(f.sum(), u)
                 a, o = one.double().numpy(), (all_ - one).double().numpy()
             now = out[alive]
-            up, down = (np.full_like(now, eps) if clip is None else np.minimum(eps, room) for room in _rooms(now, clip))
+            reach = radius[alive]
+            up, down = (reach if clip is None else np.minimum(reach, room) for room in _rooms(now, clip))
             rows = np.flatnonzero(open_)
             chosen, signs = _choose(a, o, up, down, used[alive], saliency, pairs)
             for column in range(chosen.shape[1]):
@@ -223,10 +211,8 @@ def lp_attack(
     U: Float[np.ndarray, "N p"],
     y: Int[np.ndarray, " N"],
     inputs: Uncertainty,
+    how: LPAttack = _PROGRAMME,
     *,
-    objective: str = "margin",
-    relaxation: str = "triangle",
-    targets: int | None = None,
     clip: tuple[float, float] | None = None,
 ) -> Float[np.ndarray, "N p"]:
     """The input at the optimum of a linear programme over the relaxed model.
@@ -238,22 +224,19 @@ def lp_attack(
     most k moving inputs, the k largest moves are kept, each in full.
 
     Args:
-        inputs: boxes or sets with a card.
-        relaxation: "displayed" | "theorem7" | "triangle".
-        targets: classes to try; all if None.
-        clip: range of the inputs, for sets with a card (boxes are cut to it as they are made).
+        inputs: boxes, or sets of at most k moving inputs.
+        how: objective, relaxation and number of classes.
+        clip: range of the inputs, for sets of at most k (boxes are cut to it as they are made).
 
     Raises:
         ImportError: without highspy.
-        ValueError: for another objective.
 
     Source:
         Tsai thesis (2024), section 4.4, Theorem 7.
     """
     from implicit_models.robustness.bounding.lp import Programme, batch_units
 
-    if objective not in ("margin", "discrepancy"):
-        raise ValueError(f"objective must be 'margin' or 'discrepancy', got {objective!r}")
+    relaxation = how.relaxation
     task = problem(model)
     start = _start(task, inputs, relaxation)
     rooms = tuple(np.broadcast_to(inputs.radius, U.shape) for _ in range(2))  # type: Any
@@ -264,17 +247,17 @@ def lp_attack(
     C, D = (M.toarray() if hasattr(M, "toarray") else M for M in (task.C, task.D))
     clean = logits(network, U)
     x0 = task.equilibrium(U)[0]
-    for i in np.flatnonzero(start.status == "ok"):
+    for i in np.flatnonzero(start.status == Status.CERTIFIED):
         units = batch_units(task, start, relaxation, i)
         programme.set_sample(i, units)
-        if objective == "discrepancy":
+        if how.objective == "discrepancy":
             low, high = (np.where(np.isfinite(v), v, x0[i]) for v in (units.xl, units.xh))
             w = -((high - x0[i]) ** 2 - (low - x0[i]) ** 2) / np.where(high > low, high - low, 1.0)
             out[i] = _rounded(programme.minimise(w, np.zeros(task.p)).u, inputs, rooms, i)
             continue
         lowest = np.inf
         order = [j for j in np.argsort(-clean[i], kind="stable") if j != y[i]]
-        for j in order[:targets]:
+        for j in order[: how.targets]:
             u = _rounded(programme.minimise(C[y[i]] - C[j], D[y[i]] - D[j]).u, inputs, rooms, i)
             f = logits(network, u[None])[0]
             value = f[y[i]] - np.delete(f, y[i]).max()
@@ -287,10 +270,10 @@ def lp_attack(
 
 def _start(task: Problem, inputs: Uncertainty, relaxation: str):
     """Bounds that a relaxation starts from."""
-    sets = {"sigma": inputs.radius, "card": inputs.card}  # type: dict[str, Any]
+    sets = Box(inputs.radius) if inputs.card is None else SparseBox(inputs.radius, inputs.card)
     if relaxation == "triangle":
-        return bounds(task, inputs.centre, **sets, method="dual", passes=1, ascent_steps=0, sides="lower")
-    return bounds(task, inputs.centre, **sets, method="box" if task.certificate.kind == "pf" else "metzler")
+        return bounds(task, inputs.centre, sets, method=Dual(passes=1, ascent_steps=0), sides="lower")
+    return bounds(task, inputs.centre, sets, method="box" if task.certificate.kind == "pf" else "metzler")
 
 
 def _rounded(

@@ -27,16 +27,19 @@ import scipy.sparse as sp
 
 from implicit_models.robustness.bounding import branching, dual_samples
 from implicit_models.robustness.bounding.dual_kernels import Model, Record, Sets
+from implicit_models.robustness.bounding.options import Dual
 from implicit_models.robustness.bounding.relaxation_codes import unit_codes
 from implicit_models.robustness.bounding.result import Bounds, finished
 from implicit_models.robustness.checking.checker import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification, rounding_of
+from implicit_models.status import Status
 
 ASCENT_STEPS = 20
 KEEP_BYTES = 256 * 2**20  # multipliers kept for the checker, at most
 DENSE_BYTES = 2**31
+_DEFAULT = Dual()
 
 
 def dual_bounds(
@@ -44,28 +47,23 @@ def dual_bounds(
     inputs: Uncertainty,
     functionals: Specification,
     start: Bounds,
+    method: Dual = _DEFAULT,
     *,
-    passes: int = 3,
-    ascent_steps: int | None = None,
     sides: str = "both",
-    early_stop: bool = False,
-    splits: int = 0,
     keep: bool | None = None,
 ) -> Bounds:
     """Dual bounds from those of the interval.
 
     Args:
         start: the interval's `Bounds`.
-        passes, ascent_steps, sides: as in `bounds`.
-        early_stop: leave a functional once its lower bound is positive, and a sample once all are; certification needs
-            no more.
-        splits: nodes of branch and bound for every lower bound that is not positive, until a sample has one that stays
-            so. The certificate keeps the bound without it.
+        method: its options; the certificate keeps the bound without branch and bound.
+        sides: as in `bounds`.
         keep: whether the certificate holds the multipliers; None: if they take less than 256 MB.
 
     Raises:
         ValueError: for matrices too large to be dense.
     """
+    passes, splits = int(method.passes), int(method.splits)
     n, p, N, k = task.n, task.p, len(inputs.centre), functionals.k
     if (n + p) * n * 8 > DENSE_BYTES:
         size = f"{(n + p) * n * 8 / 2**30:.1f} GiB"
@@ -73,7 +71,7 @@ def dual_bounds(
     A, B = (np.ascontiguousarray(M.toarray() if sp.issparse(M) else M) for M in (task.A, task.B))
     code, slope = unit_codes(task.activation)
     zl, zh, xl, xh, lower, upper = (np.array(v) for v in (start.zl, start.zh, start.xl, start.xh, start.lb, start.ub))
-    ok = start.status == "ok"
+    ok = start.status == Status.CERTIFIED
     absolute = np.abs(B)
     reach = np.abs(inputs.centre).max(axis=1, initial=0.0)[:, None] * absolute.sum(axis=1) + inputs.support(B)
     largest = np.abs(np.stack([start.xl, start.xh, start.zl, start.zh])).max(axis=0)
@@ -98,9 +96,9 @@ def dual_bounds(
     nodes, split = np.zeros((N, k), np.int64), lower.copy()
     own = not functionals.shared
     W = np.ascontiguousarray(functionals.state if own else functionals.state[None])
-    steps = ASCENT_STEPS if ascent_steps is None else int(ascent_steps)
+    steps = ASCENT_STEPS if method.ascent_steps is None else int(method.ascent_steps)
     model = Model(A, B, np.array(task.b), code, slope, coefficient)
-    search = dual_samples.Search(passes, steps, early_stop, both)
+    search = dual_samples.Search(passes, steps, bool(method.early_stop), both)
     chunk = max(1, min(N, 2**25 // max(1, k * p))) if own else max(N, 1)
     for begin in range(0, N, chunk):
         at = slice(begin, begin + chunk)
@@ -139,7 +137,7 @@ def dual_bounds(
     if kept:
         evidence |= {"lam_low": lam_low, "lam_high": lam_high if both else None}
     found = finished(task, inputs, functionals, start.status.copy(), "dual", fields, **evidence)
-    return replace(found, lb=np.where((found.status == "ok")[:, None], split, np.nan)) if splits else found
+    return replace(found, lb=np.where((found.status == Status.CERTIFIED)[:, None], split, np.nan)) if splits else found
 
 
 def _stages(counts, units, sides, turn, lams, stage_zl, stage_zh, passes) -> tuple[Stage, ...]:

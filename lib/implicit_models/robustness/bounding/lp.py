@@ -33,11 +33,12 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
+from implicit_models.robustness.bounding.options import check_relaxation
 from implicit_models.robustness.bounding.result import Bounds, finished
-from implicit_models.robustness.checking.certificate_fields import RELAXATIONS
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification, rounding_of, specification
+from implicit_models.status import Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,10 +303,10 @@ def solve_batch(
     signs: tuple[int, ...] = (1,),
 ) -> Iterator[tuple[int | np.integer, int, int, Units, np.ndarray, np.ndarray, float, Solved]]:
     """Solve every programme in turn: (sample, functional, sign, units, w, v, const, solution); samples that are not
-    "ok" are left out."""
+    CERTIFIED are left out."""
     programme = Programme(task, inputs)
     shared, W, constant = functionals.shared, functionals.state, np.asarray(functionals.constant)
-    for i in np.flatnonzero(start.status == "ok"):
+    for i in np.flatnonzero(start.status == Status.CERTIFIED):
         units = batch_units(task, start, relaxation, i)
         programme.set_sample(i, units)
         V = functionals.inputs_of(i, i + 1)
@@ -346,7 +347,7 @@ def lp_bounds(
 
     Returns:
         `Bounds`; its certificate holds the multipliers. A sample whose programme HiGHS does not call optimal is
-        "failed".
+        FAILED.
 
     Raises:
         ImportError: without highspy.
@@ -356,8 +357,7 @@ def lp_bounds(
         Tsai thesis (2024), Theorem 7 and the two programmes after it; the triangle: Ehlers (2017), Salman et al.
         (2019).
     """
-    if relaxation not in RELAXATIONS:
-        raise ValueError(f"unknown relaxation {relaxation!r}; choose one of {', '.join(RELAXATIONS)}")
+    check_relaxation(relaxation)
     _slopes(task)
     functionals = specification(task, inputs, spec)
     N, k, n = len(inputs.centre), functionals.k, task.n
@@ -369,7 +369,7 @@ def lp_bounds(
     status = start.status.astype("<U10")
     for i, j, sign, units, w, v, const, solved in solve_batch(task, inputs, functionals, start, relaxation, signs):
         if not solved.optimal:
-            status[i] = "failed"
+            status[i] = Status.FAILED
             continue
         value, lam = weak_dual(task, inputs, i, units, w, v, const, terms[i, j], solved.lam)
         if value > found[sign][i, j]:

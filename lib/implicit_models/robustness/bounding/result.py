@@ -12,6 +12,7 @@ from implicit_models.robustness.checking.checker import BoundsCertificate
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 
@@ -19,8 +20,8 @@ from implicit_models.summaries import summary
 class Bounds:
     """Bounds of a batch: xl <= x <= xh, zl <= z <= zh (N, n), lb <= spec y <= ub (N, k) for every u of each set.
 
-    status (N,): "ok", "not_finite" (the sample is not) or "failed" (its bound could not be verified); bounds of the
-    last two are NaN.
+    status (N,): CERTIFIED, NOT_FINITE (the sample is not) or FAILED (its bound could not be verified) of `Status`;
+    bounds of the last two are NaN.
     cert: the `BoundsCertificate` that `check` verifies.
     """
 
@@ -38,14 +39,14 @@ class Bounds:
 
 
 def statuses(inputs: Uncertainty, *arrays: np.ndarray) -> np.ndarray:
-    """(N,) "not_finite" where the centre is not, "failed" where a bound is not, else "ok"."""
+    """(N,) NOT_FINITE where the centre is not, FAILED where a bound is not, else CERTIFIED."""
     finite = np.isfinite(inputs.centre.sum(axis=1))
     for i in np.flatnonzero(~finite):  # a sum may overflow where the sample is finite
         finite[i] = np.isfinite(inputs.centre[i]).all()
     proved = np.ones(len(finite), dtype=bool)
     for array in arrays:
         proved &= np.isfinite(array).all(axis=1)
-    return np.where(finite, np.where(proved, "ok", "failed"), "not_finite")
+    return np.where(finite, np.where(proved, Status.CERTIFIED, Status.FAILED), Status.NOT_FINITE)
 
 
 def finished(
@@ -57,8 +58,8 @@ def finished(
     fields: dict,
     **evidence: Any,
 ) -> Bounds:
-    """`Bounds` with its certificate; rows that are not "ok" become NaN."""
-    bad = status != "ok"
+    """`Bounds` with its certificate; rows that are not CERTIFIED become NaN."""
+    bad = status != Status.CERTIFIED
     if bad.any():
         fields = {name: np.where(bad[:, None], np.nan, value) for name, value in fields.items()}
     cert = BoundsCertificate.of(

@@ -19,7 +19,7 @@ PIECEWISE_LINEAR, SMOOTH, BLOCKS = (
 BOX_METHODS = ("norm", "box", "comparison", "metzler")
 METHODS = (*BOX_METHODS, "interval", "dual", "lp")
 RELAXATIONS = ("displayed", "theorem7", "triangle")
-STATUSES = ("ok", "not_finite", "failed")
+STATUSES = ("certified", "not_finite", "failed")  # of `implicit_models.status`, said anew: nothing is imported here
 CLAIMS = ("lb", "ub", "xl", "xh", "zl", "zh")
 EVIDENCE = (("x0", "sigma"), ("il", "ih", "zl0", "zh0"))  # all of a group, or none
 
@@ -163,8 +163,8 @@ def fields(c: Any) -> dict[str, Any]:
         out |= {name: array(name, getattr(c, name), (N, n)) for name in given}
     out |= _functionals(c, N, n, q)
     for name in CLAIMS:
-        if out.get(name) is not None and not np.isnan(out[name][status != "ok"]).all():
-            raise Malformed(f"{name} has bounds of a sample that is not ok")
+        if out.get(name) is not None and not np.isnan(out[name][status != "certified"]).all():
+            raise Malformed(f"{name} has bounds of a sample that is not certified")
     return out
 
 

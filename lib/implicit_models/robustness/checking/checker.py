@@ -54,7 +54,7 @@ class BoundsCertificate:
 
     A, B, C, D dense or CSR, b, d; segments: (name, slope, start, stop, block) of the activation; kind and s of
     well-posedness; centre, radius, card of the set. Claims: lb <= spec y <= ub (ub None: no claim), xl <= x <= xh, zl
-    <= z <= zh for the samples of status "ok".
+    <= z <= zh for the samples of status "certified".
     Evidence: x0, sigma (box); il, ih, zl0, zh0 (interval and its pre-activations); stages (None: refined, but rows not
         kept); lam_low,
     lam_high (N, k, n): rows for spec and for -spec, NaN where a bound comes from the interval or the box alone.
@@ -171,7 +171,7 @@ class _Check:
     def __init__(self, cert: BoundsCertificate):
         self.cert = c = cert
         self.n, self.p, self.N = c.A.shape[0], c.B.shape[1], len(c.centre)
-        self.claims = c.status == "ok"
+        self.claims = c.status == "certified"
         self.proved, self.reason = np.ones(self.N, dtype=bool), ""
         self.u0 = np.where(self.claims[:, None], c.centre, 0.0)
         # a sample without a claim has no set: its radius may be NaN

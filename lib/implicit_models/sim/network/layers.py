@@ -26,6 +26,7 @@ from torch import Tensor, fx, nn
 
 from implicit_models.activations import COMPONENTWISE
 from implicit_models.compose.network import Tracer
+from implicit_models.matrices import check_network
 from implicit_models.sim.network.receptive_field import Reach, first_operand, pooled, reach_of
 from implicit_models.sim.network.recording import activation_name
 
@@ -217,6 +218,7 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
     """
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
+    check_network(network)
     training = [name or type(network).__name__ for name, m in network.named_modules() if m.training]
     if training:
         raise ValueError(

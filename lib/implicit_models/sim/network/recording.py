@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from implicit_models.matrices import check_network
+
 # Modules that are neither affine nor a map of `implicit_models.activations`: named in the message of a failed check.
 SUSPECTS = (
     nn.RNNBase,
@@ -89,6 +91,7 @@ def _pre_activation(module: nn.Module, args: tuple[Any, ...]) -> Tensor:
 @contextmanager
 def evaluation_mode(network: nn.Module) -> Iterator[None]:
     """Eval mode without gradient; every module gets its own mode back, also after an exception."""
+    check_network(network)
     modes = [(module, module.training) for module in network.modules()]
     try:
         network.eval()

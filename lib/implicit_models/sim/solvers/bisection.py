@@ -29,6 +29,7 @@ from jaxtyping import Float
 from implicit_models.sim.problem import Tolerance
 from implicit_models.sim.solvers.coordinate_descent import MAX_EPOCHS, check_row, descend, lambda_max
 from implicit_models.sim.solvers.duality_gap import gap_from_residual, is_certified
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 METHODS = ("bisection", "illinois", "newton")
@@ -133,7 +134,7 @@ def solve_on_path(
     largest = lambda_max(c)
     zero = np.zeros(c.size)
     if largest == 0.0 or kappa == 0.0:  # z = 0, or orthogonal to every column; or a ball that holds only 0
-        return SearchResult(zero, largest, 0.0, 0.0, 0, 0, 0, "optimal")
+        return SearchResult(zero, largest, 0.0, 0.0, 0, 0, 0, Status.OPTIMAL)
     a = zero.copy() if start is None else np.array(start, dtype=np.float64)
     if a.shape != c.shape:
         raise ValueError(f"start must have shape {c.shape}, got {a.shape}")
@@ -202,7 +203,7 @@ def solve_on_path(
         len(history),
         sum(h.n_epochs for h in history),
         sum(h.n_systems for h in history),
-        "optimal" if good else "inaccurate",
+        Status.OPTIMAL if good else Status.INACCURATE,
         history,
     )
 

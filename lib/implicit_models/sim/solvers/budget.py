@@ -26,8 +26,9 @@ from implicit_models.sim.solvers.duality_gap import is_certified
 from implicit_models.sim.solvers.homotopy import GROW, LARGE, Row, Stop, follow, start, workspace
 from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, recomputed_gap, solve_chunk
 from implicit_models.sim.solvers.rows import VIOLATION, solve_radii
+from implicit_models.status import Status
 
-REASONS = ("optimal", "fista", "inaccurate", "not_finite", "saturated", "empty")
+REASONS = (Status.OPTIMAL, Status.FISTA, Status.INACCURATE, Status.NOT_FINITE, Status.SATURATED, Status.EMPTY)
 OPTIMAL, FISTA, INACCURATE, NOT_FINITE, SATURATED, EMPTY = range(len(REASONS))
 END_OF_PATH = 1e-9  # share of the largest correlation at which the path ends
 EPS = float(np.finfo(float).eps)

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float
 
 from implicit_models.sim.problem import L1, Exact, Objective, Perspective, Ridge, Tolerance
 from implicit_models.sim.solvers.duality_gap import exact_dual_value, is_certified
+from implicit_models.status import Status
 
 LEAST_L1, BY_CLARABEL = L1(), Exact()
 TOLERANCES = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
@@ -247,11 +248,11 @@ def exact_rows(
     r, d = T.shape[0], V.shape[1]
     mask = np.ones(d, dtype=bool) if ball_mask is None else np.asarray(ball_mask, dtype=bool)
     A, multiplier, gap, residual = (np.full(shape, np.nan) for shape in ((r, d), r, r, r))
-    steps, status = np.zeros(r, dtype=np.int64), np.full(r, "infeasible", dtype="<U12")
+    steps, status = np.zeros(r, dtype=np.int64), np.full(r, Status.INFEASIBLE, dtype="<U12")
     problem, a, t, equations, ball = _exact_problem(cp, V, mask, kappa, objective)
     for i in range(r):
         if not np.isfinite(T[i]).all():
-            status[i] = "not_finite"
+            status[i] = Status.NOT_FINITE
             continue
         if consistent is not None and not consistent[i]:
             continue
@@ -259,7 +260,7 @@ def exact_rows(
         try:
             problem.solve(solver=solver)
         except cp.SolverError:
-            status[i] = "inaccurate"
+            status[i] = Status.INACCURATE
             continue
         if a.value is None or problem.status in ("infeasible", "infeasible_inaccurate"):
             continue
@@ -276,7 +277,7 @@ def exact_rows(
         residual[i] = float(np.abs(V @ found - T[i]).max(initial=0.0)) / (size or 1.0)
         held = residual[i] <= max(rtol, 10 * zero_below)
         solved = is_certified(gap[i], 1 + abs(value), 0.0, Tolerance(rtol, 0.0))  # of f + 1: f may vanish
-        status[i] = "optimal" if solved and held else "inaccurate"
+        status[i] = Status.OPTIMAL if solved and held else Status.INACCURATE
         A[i] = found
     return ExactRows(A, multiplier, gap, steps, status, residual)
 

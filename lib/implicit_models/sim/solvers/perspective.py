@@ -36,6 +36,7 @@ from implicit_models.sim.problem import Perspective, Tolerance
 from implicit_models.sim.solvers.duality_gap import is_certified, perspective_gap
 from implicit_models.sim.solvers.fista import fista, into_ball
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
+from implicit_models.status import Status
 
 ROUNDS = 3  # passes of the active set: a later one starts from an earlier one's end and removes its rounding
 
@@ -97,11 +98,11 @@ def solve_perspective_rows(
         gap, value = perspective_gap(G, C[at], zz[at], A[at], penalty, kappa=kappas[at], ball_mask=ball)
         return gap, is_certified(gap, value, zz[at], tolerance)
 
-    live = np.flatnonzero(status != "not_finite")
+    live = np.flatnonzero(status != Status.NOT_FINITE)
     gap = np.full(C.shape[0], np.nan)
     gap[live], good = gaps(live)
     todo = live[~good]
-    status[live[good]] = "optimal"
+    status[live[good]] = Status.OPTIMAL
     for _ in range(ROUNDS):
         if todo.size == 0:
             break
@@ -113,7 +114,7 @@ def solve_perspective_rows(
         into_ball(a, radius, ball)
         A[todo], mu[todo] = a, m
         gap[todo], good = gaps(todo)
-        status[todo[good]] = "optimal"
+        status[todo[good]] = Status.OPTIMAL
         todo = todo[~good]
     if todo.size:
         a, m, last = A[todo], mu[todo], todo
@@ -126,5 +127,5 @@ def solve_perspective_rows(
         gap[todo], good, pieces = fista(G, C[todo], *own, ball, a, m, judge)
         mu[todo] = m
         n_steps[todo] += pieces
-        status[todo] = np.where(good, "fista", "inaccurate")
+        status[todo] = np.where(good, Status.FISTA, Status.INACCURATE)
     return Rows(A=A, multiplier=mu, gap=gap, n_steps=n_steps, status=status.astype(str))

@@ -25,6 +25,7 @@ from implicit_models.sim.solvers.gram import check_problem
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
 from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, solve_chunk
 from implicit_models.sim.solvers.unpenalised import eliminate
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 Arrays = TypeVarTuple("Arrays")
@@ -230,10 +231,10 @@ def solve_radii(G, C, zz, kappas, ball, beta, ridge, tolerance: Tolerance, whole
 def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -> Rows:
     """Statuses; rows without a certificate go to the fallback."""
     A, multiplier, gap, steps = rows.A, rows.multiplier, rows.gap, rows.n_steps
-    status = np.full(len(C), "optimal", dtype="<U10")
+    status = np.full(len(C), Status.OPTIMAL, dtype="<U10")
     for x in (A, gap, multiplier):
         x[~finite] = np.nan
-    status[~finite] = "not_finite"
+    status[~finite] = Status.NOT_FINITE
 
     good = is_certified(gap, value, settings["whole"], settings["tolerance"]) & (violation <= VIOLATION * kappa)
     todo = np.flatnonzero(finite & ~good)
@@ -256,7 +257,7 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
             start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
             enough = attempt(G, C[todo], zz[todo], kappa[todo], start, rows, todo, status, **own)
             todo = todo[~enough]
-    status[todo] = "inaccurate"
+    status[todo] = Status.INACCURATE
     return Rows(A, multiplier, gap, steps, status)
 
 
@@ -317,7 +318,7 @@ def _iterated(
     worse = ~enough & (before <= gap)
     A[worse], gap[worse] = first[worse], before[worse]
     rows.A[todo], rows.gap[todo], rows.n_steps[todo] = A, gap, steps
-    status[todo[enough]] = "fista"
+    status[todo[enough]] = Status.FISTA
     r = C - A @ G - ridge * A
     inside = np.abs(r[:, ball_mask]).max(axis=1, initial=0.0)
     rows.multiplier[todo] = np.where(np.isfinite(kappa), np.maximum(inside - beta, 0.0), 0.0)
@@ -335,7 +336,7 @@ def _free(G, C, zz, kappas, ball, beta, ridge, tolerance, whole) -> list[Rows]:
         A, status = reduced.recover(rows.A), rows.status.copy()
         radius = kappa if ball.any() else np.full(len(C), np.inf)
         gap, value = gap_and_objective(G, C, zz, A, radius, ball, beta, ridge, reduced.block)
-        status[(status != "not_finite") & ~is_certified(gap, value, whole, lenient)] = "inaccurate"
+        status[(status != Status.NOT_FINITE) & ~is_certified(gap, value, whole, lenient)] = Status.INACCURATE
         result.append(Rows(A, rows.multiplier, gap, rows.n_steps, status))
     return result
 

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float
 
 from implicit_models.sim.solvers.duality_gap import gap_with_rounding
 from implicit_models.sim.solvers.unpenalised import EPS, ROUNDING, eliminate
+from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}  # the sphere shrinks with the root of the gap; homotopy ends well below this
@@ -140,7 +141,7 @@ def screen(
     certified, size, gap, radius, delta, lower = _sphere_test(
         inner[0], inner[1], inside, kappas, ridge, finite, blur, extra
     )
-    status = np.where(~finite, "not_finite", np.where(lower > 0, "certified", "slack"))
+    status = np.where(~finite, Status.NOT_FINITE, np.where(lower > 0, Status.CERTIFIED, Status.SLACK))
     full, correlation = np.zeros(C.shape, bool), np.zeros(C.shape)
     full[:, ball], correlation[:, ball] = certified, size
     rows = inside if part is None else part.recover(inside)

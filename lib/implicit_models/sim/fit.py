@@ -32,6 +32,7 @@ from implicit_models.sim.problem import (
     Ridge,
     Tolerance,
     number,
+    require,
 )
 from implicit_models.sim.report import MoreParameters
 from implicit_models.sim.result import SIMResult, nonzero_parameters, original_units
@@ -253,12 +254,10 @@ def fit_sim(
     """
     from implicit_models.model import ImplicitModel
 
-    for name, value, kinds in (
-        ("objective", objective, (L1, Ridge, Perspective, NoPenalty)),
-        ("match", match, (LeastSquares, Exact)),
-    ):
-        if not isinstance(value, kinds):
-            raise TypeError(f"{name} must be {', '.join(kind.__name__ for kind in kinds)}, got {value!r}")
+    require("objective", objective, L1, Ridge, Perspective, NoPenalty)
+    require("match", match, LeastSquares, Exact)
+    require("tolerance", tolerance, Tolerance)
+    require("parallel", parallel, Parallel)
     if on_failure not in ("warn", "raise", "ignore"):
         raise ValueError(f"on_failure must be 'warn', 'raise' or 'ignore', got {on_failure!r}")
     if feedback not in ("full", "strict_upper"):

@@ -32,6 +32,7 @@ from implicit_models.sim.problem import (
     Ridge,
     Tolerance,
     number,
+    require,
 )
 from implicit_models.sim.report import MoreParameters
 from implicit_models.sim.result import SIMResult, nonzero_parameters, original_units
@@ -252,12 +253,10 @@ def fit_sim(
     """
     from implicit_models.model import ImplicitModel
 
-    for name, value, kinds in (
-        ("objective", objective, (L1, Ridge, Perspective, NoPenalty)),
-        ("match", match, (LeastSquares, Exact)),
-    ):
-        if not isinstance(value, kinds):
-            raise TypeError(f"{name} must be {', '.join(kind.__name__ for kind in kinds)}, got {value!r}")
+    require("objective", objective, L1, Ridge, Perspective, NoPenalty)
+    require("match", match, LeastSquares, Exact)
+    require("tolerance", tolerance, Tolerance)
+    require("parallel", parallel, Parallel)
     check_on_failure(on_failure)
     if feedback not in ("full", "strict_upper"):
         raise ValueError(f"unknown feedback {feedback!r}; choose 'full' or 'strict_upper'")

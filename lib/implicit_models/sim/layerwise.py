@@ -33,7 +33,7 @@ from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.network.low_precision import in_single
 from implicit_models.sim.network.supports import last_readers
 from implicit_models.sim.parallel.run import THREADS, Parallel
-from implicit_models.sim.problem import Budget, Tolerance, check_budgets
+from implicit_models.sim.problem import Budget, Tolerance, check_budgets, require
 from implicit_models.sim.report import LayerReport, MoreParameters, layer_report, sparsity_report
 from implicit_models.sim.row_models import ByPosition, Given, RowModel, SharedKernels, WorkingSet
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
@@ -96,7 +96,7 @@ def sparsify(
     Source:
         Tsai thesis (2024), section 3.3, Table 3.1.
     """
-    setup = _setup(network, data, [budget], rows, states, head, held_out, tolerance)
+    setup = _setup(network, data, [budget], rows, states, head, held_out, tolerance, parallel)
     with torch.no_grad(), in_single(rows.device != "cpu"):
         models = _run(setup, data, held_out, [budget], parallel)
     return _warned(models)[0]
@@ -132,7 +132,7 @@ def sparsify_path(
     Source:
         Tsai thesis (2024), section 3.3, Table 3.1; Lemma 1 for the path.
     """
-    setup = _setup(network, data, budgets, rows, states, head, held_out, tolerance)
+    setup = _setup(network, data, budgets, rows, states, head, held_out, tolerance, parallel)
     order = sorted(range(len(budgets)), key=lambda t: budgets[t].size)
     ascending = [budgets[t] for t in order]
     with torch.no_grad(), in_single(rows.device != "cpu"):
@@ -154,13 +154,15 @@ def _setup(
     head: bool,
     held_out: Any,
     tolerance: Tolerance,
+    parallel: Parallel,
 ) -> _Setup:
     """Checked arguments. Raises: as `sparsify`."""
     check_budgets(budgets)
     if len(set(budgets)) < len(budgets):
         raise ValueError(f"budgets must differ, got {budgets!r}")
-    if not isinstance(rows, ByPosition | SharedKernels | WorkingSet):
-        raise TypeError(f"rows must be ByPosition(...), SharedKernels(...) or WorkingSet(...), got {rows!r}")
+    require("rows", rows, ByPosition, SharedKernels, WorkingSet)
+    require("tolerance", tolerance, Tolerance)
+    require("parallel", parallel, Parallel)
     if states not in ("teacher", "student"):
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
     if not isinstance(data, Tensor):

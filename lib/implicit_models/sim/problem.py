@@ -42,6 +42,14 @@ def number(name: str, value: Any, *, zero: bool = False, largest: float = math.i
     raise ValueError(f"{name} must {wanted}, got {value:g}")
 
 
+def require(name: str, value: Any, *kinds: type) -> None:
+    """Raises: TypeError naming the kinds that a choice may be of."""
+    if not isinstance(value, kinds):
+        *most, last = [f"{kind.__name__}(...)" for kind in kinds]
+        wanted = f"{', '.join(most)} or {last}" if most else last
+        raise TypeError(f"{name} must be {wanted}, got {value!r}")
+
+
 @dataclass(frozen=True)
 class L1Ball:
     """Rows in an l1 ball: radius, positive or inf."""
@@ -95,8 +103,7 @@ def check_budgets(budgets: Sequence[Budget]) -> None:
     if not isinstance(budgets, Sequence) or not len(budgets):
         raise ValueError(f"budgets must be a list of at least one budget, got {budgets!r}")
     for budget in budgets:
-        if not isinstance(budget, L1Ball | L1Penalty | Cardinality):
-            raise TypeError(f"a budget must be L1Ball(...), L1Penalty(...) or Cardinality(...), got {budget!r}")
+        require("a budget", budget, L1Ball, L1Penalty, Cardinality)
         if type(budget) is not type(budgets[0]):
             raise ValueError(f"budgets must be of one kind, got {budgets[0]!r} and {budget!r}")
 

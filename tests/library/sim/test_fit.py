@@ -506,8 +506,14 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"objective": "l1"}, TypeError, "objective must be L1, Ridge, Perspective, NoPenalty, got 'l1'"),
-        ({"match": "exactly"}, TypeError, "match must be LeastSquares, Exact, got 'exactly'"),
+        (
+            {"objective": "l1"},
+            TypeError,
+            r"must be L1\(...\), Ridge\(...\), Perspective\(...\) or NoPenalty\(...\), got 'l1'",
+        ),
+        ({"match": "exactly"}, TypeError, r"match must be LeastSquares\(...\) or Exact\(...\), got 'exactly'"),
+        ({"tolerance": 1e-6}, TypeError, r"tolerance must be Tolerance\(...\), got 1e-06"),
+        ({"parallel": "threads"}, TypeError, r"parallel must be Parallel\(...\), got 'threads'"),
         ({"kappa": 0.0}, ValueError, "kappa must be positive, got 0"),
         ({"kappa": np.nan}, ValueError, "kappa must be positive and finite, got nan"),
         ({"kappa": "1"}, TypeError, "kappa must be a number, got '1'"),

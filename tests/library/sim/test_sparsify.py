@@ -509,6 +509,8 @@ def test_float32_and_non_contiguous_inputs():
             r"a budget must be L1Ball\(...\), L1Penalty\(...\) or Cardinality\(...\), got 0.3",
         ),
         ({"rows": "shared"}, TypeError, r"rows must be ByPosition\(...\), SharedKernels\(...\) or WorkingSet"),
+        ({"tolerance": 1e-6}, TypeError, r"tolerance must be Tolerance\(...\), got 1e-06"),
+        ({"parallel": 2}, TypeError, r"parallel must be Parallel\(...\), got 2"),
         ({"states": "both"}, ValueError, "'teacher' or 'student', got 'both'"),
         ({"network": Residual()}, ValueError, "in training mode"),
     ],

@@ -10,7 +10,7 @@ M'(z - M a) - ridge a in every coordinate j, ||N_j||^2 = G_jj + ridge, and
     |r_j| + R ||N_j|| < max_i (|r_i| - R ||N_i||)   =>   |r*_j| < ||r*||_inf = delta*   =>   a*_j = 0.
 
 |r*_j| < delta* says that both multipliers mu_1, mu_2 of the MS report's dual (4) are positive. A slack ball has delta*
-= 0 and no certificate. Columns outside the ball are minimised out first (free_columns.py) and never certified. Rounding
+= 0 and no certificate. Columns outside the ball are minimised out first (`unpenalised`) and never certified. Rounding
 is part of the test: r is known to within e_j = (k + 4) eps (|c_j| + |G_j||a| + ridge |a_j|), k the non-zeros of a, and
 what the elimination adds to that (`Reduced.rounding`).
 

@@ -22,6 +22,7 @@ from implicit_models.sim.parallel import run
 from implicit_models.sim.parallel.chunk_store import ChunkStore, content_key, read_manifest
 from implicit_models.sim.parallel.report import WorkerLost
 from implicit_models.sim.parallel.run import Parallel, chunks_of
+from implicit_models.sim.problem import Tolerance
 
 HERE = Path(__file__).parent
 CHUNKS = chunks_of(0, 40, 3)
@@ -268,8 +269,7 @@ def test_compiled_rows_survive_a_killed_worker_bit_for_bit(tmp_path, request, ba
         state={"beta": 0.1},
         output={"beta": 0.2},
         perspective=False,
-        rtol=1e-6,
-        atol=1e-9,
+        tolerance=Tolerance(1e-6, 1e-9),
     )
     wanted, _ = map_chunks(solver, CHUNKS, arrays=arrays)
     results, _ = map_chunks(Dies(tmp_path, solver=solver), CHUNKS, arrays=arrays, backend=backend, workers=2)

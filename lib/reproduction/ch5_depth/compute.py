@@ -17,7 +17,7 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.wellposed import perron_frobenius
-from reproduction import ch5_arithmetic as arithmetic
+from reproduction.ch5_arithmetic import task as arithmetic
 from reproduction.ch5_depth import ablation
 from reproduction.core.recipe import History
 

@@ -295,3 +295,8 @@ def untrained(name: str, seed: int) -> ImplicitModel:
     with torch.no_grad():
         model.A.mul_(ablation.KAPPA / model.A.abs().sum(dim=1, keepdim=True))
     return model
+
+
+def largest_row_norm(model: ImplicitModel) -> float:
+    """||A||_inf: what the norm constraint bounds."""
+    return float(np.linalg.norm(model.A.detach().numpy(), np.inf))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from reproduction import ch5_architectures as tables
+from reproduction.ch5_architectures import compute as tables
 from reproduction.core.registry import ARCHITECTURES
 
 

@@ -309,7 +309,7 @@ def test_an_edit_in_any_module_of_a_closure_reaches_the_keys():
 
 
 # Their show.py still has functions that make recorded values.
-SHOW_COMPUTES = {"ch2_networks", "ch4_resnet20_cifar"}
+SHOW_COMPUTES = {"ch4_resnet20_cifar"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -55,9 +55,16 @@ def _arguments(call: ast.Call) -> list[ast.expr]:
 
 
 def records(node: ast.AST) -> bool:
-    """Whether a piece of code calls a method of the recorder that records."""
-    calls = [n.func for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-    return any(root_of(call) == RECORDER and call.attr.startswith("record") for call in calls)
+    """Whether a piece of code calls a method of the recorder that records, or hands the recorder itself to a call."""
+    for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
+        method = call.func.attr if isinstance(call.func, ast.Attribute) and root_of(call.func) == RECORDER else ""
+        if method.startswith("record") or _is_handed(call):
+            return True
+    return False
+
+
+def _is_handed(call: ast.Call) -> bool:
+    return any(isinstance(argument, ast.Name) and argument.id == RECORDER for argument in _arguments(call))
 
 
 class Slice:
@@ -182,8 +189,7 @@ class Slice:
             module = inner if self.graph.file(inner) else target.module
             shown = self.graph.is_shown(module)
             if module.rpartition(".")[2] == SHOWING_FILE:
-                # What shows reads recorded values; to be handed the recorder itself would let it record.
-                shown = not any(isinstance(a, ast.Name) and a.id == RECORDER for a in _arguments(call))
+                shown = True  # it reads recorded values; handed the recorder itself, it counts above
             # First-party code has no global state: a call acts on what it is given, or for its own sake.
             return not shown and (not passed or any(self.needed(name, live) for name in passed))
         if isinstance(target, str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -144,7 +144,12 @@ def networks_figure():
 
 
 def structure_figure(drawn: Mapping[str, Any], title: str):
-    """Figure 2.5: where A of a 20-layer residual network is not zero, its blocks outlined; drawn: see `content_of`."""
+    """Figure 2.5: where A of a 20-layer residual network is not zero, its blocks outlined.
+
+    Args:
+        drawn: from `measures.content_of`.
+        title: of the axes.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.colors import LogNorm
 
@@ -172,14 +177,21 @@ def structure_figure(drawn: Mapping[str, Any], title: str):
     return figure
 
 
-def content_of(tiles: np.ndarray, sizes: Sequence[int]) -> dict[str, Any]:
-    """What a results file keeps of the structure: the tiles that are not empty, and the sizes of the blocks."""
-    row, column = np.nonzero(tiles)
-    share = [float(f"{v:.3g}") for v in tiles[row, column]]
-    return {
-        "bins": len(tiles),
-        "row": row.tolist(),
-        "column": column.tolist(),
-        "share": share,
-        "sizes": [int(s) for s in sizes],
+def structure_table(facts: Mapping[str, float], real: Mapping[str, float], image_size: int):
+    """Facts of the matrix of Figure 2.5 (`structure_FACT`), and of the conversion of the trained network."""
+    import pandas as pd
+
+    found = {key.removeprefix("structure_"): value for key, value in facts.items()}
+    rows = {
+        "states": f"{found['states']:,}",
+        "entries": f"{found['entries']:,.0f}",
+        "share of a full A, %": f"{100 * found['share']:.3g}",
+        "entries on or below the diagonal": f"{found['not_above']:.0f}",
+        "entries beyond the layer before and the shortcut": f"{found['other_entries']:.0f}",
+        "shortcut entries a row, at most": f"{found['largest_skips_a_row']:.0f}",
+        "share equal along the diagonal, first stage": f"{found['toeplitz']:.3g}",
     }
+    if real:
+        rows["trained ResNet-20: largest difference of logits"] = f"{real['error']:.1e}"
+        rows["classes changed"] = f"{real['classes_changed']:.0f} of {real['images']:.0f}"
+    return pd.Series(rows, name=f"{image_size} x {image_size} images").to_frame()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from implicit_models.wellposed import certificate
+from reproduction.book.results import summary
 from reproduction.ch2_wellposedness.compute import relu_solutions, well_posed
 from reproduction.core.plots import legend_below
 
@@ -98,3 +100,35 @@ def shares_figure(scales: Sequence[float], shares: dict[str, Sequence[float]], n
     axes.set(xlabel=rf"size of the entries times $\sqrt{{n}}$, n = {n}", ylabel="share of random A (%)", ylim=(-3, 103))
     legend_below(axes)
     return figure
+
+
+# Model -> the recorded disagreements with the exact decision, and the recorded cases where it holds.
+DISAGREEMENTS = {
+    "triangular ReLU: diag(A) < 1": ("triangular_criterion_errors", "triangular_posed"),
+    "block upper-triangular": ("block_upper", "block_posed"),
+    "block lower-triangular": ("block_lower", "block_posed"),
+    "blockwise maps (ReLU and linear)": ("block_blockwise", "block_posed"),
+    "the same after a permutation": ("block_permuted", "block_posed"),
+    "cascade": ("composition_cascade", "composition_posed"),
+    "parallel": ("composition_parallel", "composition_posed"),
+    "PF of compositions": ("composition_pf", "composition_below"),
+}
+
+
+def disagreement_table(values: Mapping[str, Any]):
+    """Recorded disagreements of each criterion with the exact decision."""
+    import pandas as pd
+
+    rows = {
+        label: {"disagreements": summary(values[errors]), "cases where it holds": summary(values[cases])}
+        for label, (errors, cases) in DISAGREEMENTS.items()
+    }
+    return pd.DataFrame(rows).T
+
+
+def scalar_table(slopes: Sequence[float], offsets: Sequence[float], counts: np.ndarray):
+    """Numbers of solutions of the scalar equation by slope and offset."""
+    import pandas as pd
+
+    columns = [f"solutions, b = {b:g}" for b in offsets]
+    return pd.DataFrame(counts.astype(int), index=pd.Index(slopes, name="slope a"), columns=columns)

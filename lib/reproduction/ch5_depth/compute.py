@@ -17,7 +17,7 @@ from torch import nn
 from data_gen.core.dataset import Dataset
 from implicit_models.model import ImplicitModel
 from implicit_models.wellposed import perron_frobenius
-from reproduction import ch5_arithmetic as arithmetic
+from reproduction.ch5_arithmetic import task as arithmetic
 from reproduction.ch5_depth import ablation
 from reproduction.core.recipe import History
 
@@ -295,3 +295,8 @@ def untrained(name: str, seed: int) -> ImplicitModel:
     with torch.no_grad():
         model.A.mul_(ablation.KAPPA / model.A.abs().sum(dim=1, keepdim=True))
     return model
+
+
+def largest_row_norm(model: ImplicitModel) -> float:
+    """||A||_inf: what the norm constraint bounds."""
+    return float(np.linalg.norm(model.A.detach().numpy(), np.inf))

@@ -1,4 +1,4 @@
-"""Figures on depth, from a results file's content: the law of the count, depth during training, the cost of a step."""
+"""Figures and tables on depth from recorded values: the law of the count, depth during training, the cost of a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from reproduction.book.results import summary
+from reproduction.ch5_depth import ablation, measures, trainings
 from reproduction.ch5_depth.ablation import TASKS
+from reproduction.ch5_depth.compute import epochs_over
 from reproduction.core.figures import described
 from reproduction.core.plots import legend_below, spread_curves, style_of
 
@@ -127,3 +130,93 @@ def cost_figure(content: Mapping[str, Any]):
 
 def _style(name: str) -> dict[str, Any]:
     return {key: value for key, value in style_of(name).items() if key != "label"}
+
+
+def law_table(values: Mapping[str, Any], published: Mapping[str, float]):
+    """Recorded counts, law and growth, by task and model, beside published counts (task -> iterations)."""
+    import pandas as pd
+
+    def shown(key: str) -> str:
+        return summary(values[key])
+
+    rows = {}
+    for name, task in TASKS.items():
+        for prefix, title in measures.MODELS.items():
+            key = f"{name}_{prefix}"
+            rows[task.label, title] = {
+                "iterations, mean": shown(f"{key}iterations"),
+                "published": f"{published[name]:g}" if name in published and not prefix else "",
+                "largest": shown(f"{key}iterations_largest"),
+                "slope": shown(f"{key}slope"),
+                "law, 1 / -ln ρ": shown(f"{key}predicted"),
+                "bound, 1 / -ln λ_PF": shown(f"{key}bound"),
+                "growth, absolute": shown(f"{key}growth"),
+                "growth, relative": shown(f"{key}growth_relative"),
+                "difference by scaling": "" if prefix else shown(f"{name}_scaling_difference"),
+            }
+    return pd.DataFrame(rows).T
+
+
+def by_task(values: Mapping[str, Any], columns: Mapping[str, str]):
+    """Recorded values by task.
+
+    Args:
+        columns: label -> key, with `{}` where the task's name stands. In a label, `{}` is the task's measure; what
+            no measure of a task fits is empty.
+    """
+    import pandas as pd
+
+    rows: dict[str, dict[str, str]] = {}
+    for name, task in TASKS.items():
+        measure = "error" if task.loss == "mse" else "accuracy"
+        rows[task.label] = {label.format(measure): summary(values[key.format(name)]) for label, key in columns.items()}
+    return pd.DataFrame(rows).T.fillna("")
+
+
+def training_table(values: Mapping[str, Any]):
+    """Measure on the training set by task and variant."""
+    import pandas as pd
+
+    rows: dict[str, dict[str, str]] = {}
+    for name, task in TASKS.items():
+        measure = "train MSE" if task.loss == "mse" else "train accuracy"
+        for variant in measures.VARIANTS:
+            label = f"{ablation.VARIANTS[variant]}, {measure}"
+            rows.setdefault(task.label, {})[label] = summary(values[f"{name}_{variant}_trained"])
+    return pd.DataFrame(rows).T.fillna("")
+
+
+def failure_table(values: Mapping[str, Any], histories: trainings.Histories, cap: int):
+    """Failures of the papers' solver with this cap, with smaller caps, and its largest count."""
+    import pandas as pd
+
+    rows = {}
+    for (label, dtype), made in histories.items():
+        title = label.replace("_table", ", 100 entries of U(1, 2)")
+        over = {limit: [epochs_over(history, limit) for history in made] for limit in trainings.LIMITS}
+        rows[title, trainings.PRECISIONS[dtype]] = {
+            f"epochs with a failure, % (cap {cap})": summary(values[f"{label}_failed_epochs_{dtype}"]),
+            **{f"cap {limit}": summary(shares) for limit, shares in over.items()},
+            "largest count": summary(values[f"{label}_largest_iterations_{dtype}"]),
+        }
+    return pd.DataFrame(rows).T
+
+
+def cost_table(values: Mapping[str, Any]):
+    """CPU seconds of an epoch and bytes kept for a sample."""
+    import pandas as pd
+
+    models = {
+        "implicit, Picard": ("picard", None),
+        "implicit, compiled": ("auto", "implicit"),
+        "MLP 50-10-10-1": ("mlp", "mlp"),
+        "implicit, unrolled": (None, "unrolled"),
+    }
+    rows = {
+        label: {
+            "CPU seconds an epoch": summary(values[f"seconds_{solver}"]) if solver else "",
+            "bytes kept for a sample": summary(values[f"bytes_{kind}"]) if kind else "",
+        }
+        for label, (solver, kind) in models.items()
+    }
+    return pd.DataFrame(rows).T

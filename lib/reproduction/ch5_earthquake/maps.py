@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from data_gen.earthquakes import make_samples, mesh
 from implicit_models.seismology.geodesy import distance_azimuths
+from reproduction.ch5_earthquake import task
 from reproduction.core.plots import legend_below
 
 HALF = (90.0, 270.0)  # degrees east of the training sources
@@ -155,3 +157,25 @@ def region_figure(lat: Float[np.ndarray, " N"], lon: Float[np.ndarray, " N"], ba
     ]
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, -0.22), ncols=2, borderaxespad=0)
     return figure
+
+
+def sample_figure(seed: int):
+    """One sample of the generator, the clearest of many drawn with a seed."""
+    sizes = {"max_dist_deg": task.LOCAL_DEG, "seed": seed, "name": "figure"}
+    drawn = make_samples([12.0] * 200, [140.0] * 200, [120.0] * 200, task.N_STATIONS, **sizes)
+    k = clearest(drawn.station_lat, drawn.station_lon)
+    return setup_figure(
+        drawn.station_lat[k],
+        drawn.station_lon[k],
+        drawn.delay_s[k],
+        drawn.back_azimuth[k],
+        (drawn.lat[k], drawn.lon[k], drawn.depth_km[k]),
+        drawn.anchor,
+        drawn.anchor_time_s[k],
+    )
+
+
+def mesh_figure(step_deg: float, seed: int):
+    """The training half and the test bands, with one epicentre in each cell of a mesh."""
+    lat, lon = mesh(step_deg, seed=seed)
+    return region_figure(lat, lon, task.BANDS)

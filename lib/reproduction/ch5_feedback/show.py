@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reproduction.book.claims import published_value
+from reproduction.book.results import summary
+from reproduction.ch5_depth import ablation
 from reproduction.ch5_depth.ablation import TASKS
+from reproduction.ch5_feedback.compute import VARIANTS
 from reproduction.core.figures import described
 from reproduction.core.plots import spread_curves
 
@@ -135,3 +138,53 @@ def feedback_diagram():
         axes.grid(False)
         axes.title.set_fontsize("medium")
     return figure
+
+
+def weight_table():
+    """States and weights of each task's models with and without feedback."""
+    import pandas as pd
+
+    rows = {}
+    for task in TASKS.values():
+        full, none = (ablation.weights(task.n, task.p, task.q, kind) for kind in ("full", "strict_upper"))
+        matched = ablation.matched_states(task.n, task.p, task.q)
+        rows[task.label] = {
+            "states": task.n,
+            "weights with feedback": full,
+            "without": none,
+            "ratio": f"{full / none:.3g}",
+            "ratio of A alone": f"{task.n**2 / (task.n * (task.n - 1) // 2):.3g}",
+            "states of the matched model": matched,
+            "its weights": ablation.weights(matched, task.p, task.q, "strict_upper"),
+        }
+    return pd.DataFrame(rows).T
+
+
+def training_columns() -> dict[str, str]:
+    """Label of each task's measure in training -> the keys of its recorded values, by variant."""
+    return {
+        f"{task.label}, {task.measure.replace('test', 'train')}": f"{name}_{{}}_trained" for name, task in TASKS.items()
+    }
+
+
+def slope_columns() -> dict[str, str]:
+    """Label of each task -> the keys of its recorded slopes, by variant."""
+    spread = "rolling argmax: range of accuracy over shifts, points"
+    return {task.label if task.loss == "mse" else spread: f"{name}_slope_{{}}" for name, task in TASKS.items()}
+
+
+def far_table(values: Mapping[str, Any], published: Mapping[str, Mapping[str, float]]):
+    """Recorded measures far from the training range and gains of feedback, beside published ones (by task)."""
+    import pandas as pd
+
+    rows = {}
+    for name, task in TASKS.items():
+        row = {
+            "published, feedback": f"{published[name]['feedback']:g}",
+            "published, none": f"{published[name]['no feedback']:g}",
+        }
+        row |= {ablation.VARIANTS[variant]: summary(values[f"{name}_{variant}_far"]) for variant in VARIANTS}
+        for variant in VARIANTS[1:-1]:
+            row[f"gain over: {ablation.VARIANTS[variant]}"] = summary(values[f"{name}_gain_over_{variant}"])
+        rows[f"{task.label}, {task.measure}"] = row
+    return pd.DataFrame(rows)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reproduction.ch5_volatility.compute import CONTROL_LABELS
-from reproduction.ch5_volatility.task import LABELS, PAPER, YEAR
+from reproduction.ch5_volatility.task import FORMS, LABELS, PAPER, YEAR
 from reproduction.core.figures import described
 from reproduction.core.plots import legend_below, style_of
 
@@ -228,3 +228,21 @@ def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for column in values.T
     ]
     return np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
+
+
+def form_table(names: Sequence[str]):
+    """Inputs, target, scaling, loss and number of models of the forms in which the task is put."""
+    import pandas as pd
+
+    rows = {
+        name: {
+            "inputs": form.inputs,
+            "target": form.target,
+            "scaling": form.scaling,
+            "loss": form.loss,
+            "models": len(form.models),
+        }
+        for name, form in FORMS.items()
+        if name in names
+    }
+    return pd.DataFrame(rows).T

@@ -177,3 +177,9 @@ def run_study(
             study.models.setdefault(model_name, []).append(model)
             study.parameters[model_name] = count_parameters(model)
     return study
+
+
+def over_seeds(prefix: str, facts: Callable[[int], Mapping[str, Any]], seeds: Sequence[int]) -> dict[str, list[Any]]:
+    """`PREFIX_FACT` of each fact that a function of the seed returns, one value a seed."""
+    found = [facts(seed) for seed in seeds]
+    return {f"{prefix}_{key}": [one[key] for one in found] for key in found[0]}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from reproduction.ch2_networks import compute as facts
-from reproduction.ch2_networks.show import content_of, models_figure, networks_figure, structure_figure
+from reproduction.ch2_networks.measures import content_of
+from reproduction.ch2_networks.show import models_figure, networks_figure, structure_figure
 
 
 def test_constructions_agree_to_rounding():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from reproduction.ch5_depth import ablation
-from reproduction.ch5_feedback.compute import largest_row_norm
+from reproduction.ch5_depth.compute import largest_row_norm
 from reproduction.core.scores import count_parameters
 
 

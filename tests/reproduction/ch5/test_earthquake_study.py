@@ -190,7 +190,7 @@ def test_records_say_what_the_scores_say(small):
         earthquake_tables.error_table(small, "papers", 9),
         earthquake_tables.error_table(small, "depth_time", 0),
         earthquake_tables.setting_table(small),
-        earthquake_tables.claim_table(results),
+        earthquake_tables.claim_table(results.values),
         earthquake_tables.two_pass_table(small),
         earthquake_tables.latitude_table(small),
         earthquake_tables.located_table(results, small),

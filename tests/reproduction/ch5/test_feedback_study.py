@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.layers import ImplicitModel
+from reproduction.ch5_depth.compute import largest_row_norm
 from reproduction.ch5_feedback import compute as feedback_study
 
 
@@ -50,4 +51,4 @@ def test_growth_of_a_square():
 
 def test_row_norm():
     A, one = np.array([[0.5, -0.25], [0.0, 0.625]]), np.ones((2, 1))
-    assert feedback_study.largest_row_norm(ImplicitModel.from_matrices(A, one, one.T)) == 0.75
+    assert largest_row_norm(ImplicitModel.from_matrices(A, one, one.T)) == 0.75

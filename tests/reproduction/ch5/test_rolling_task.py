@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from reproduction import ch5_rolling_average as rolling
-from reproduction.ch5_rolling_argmax import (
+from reproduction.ch5_rolling_argmax.study import (
     AccuracyStudy,
     accuracy_by_step,
     changed_by_scaling,
@@ -14,6 +13,7 @@ from reproduction.ch5_rolling_argmax import (
     recursion_difference,
     run_accuracy_study,
 )
+from reproduction.ch5_rolling_average import task as rolling
 from reproduction.core.recipe import Recipe
 from reproduction.core.scores import count_parameters
 from reproduction.core.train import evaluate

@@ -40,7 +40,7 @@ def test_wrong_length_is_named(axes):
 
 
 def test_no_two_models_of_a_figure_look_alike():
-    from reproduction import ch5_rolling_average as rolling
+    from reproduction.ch5_rolling_average import task as rolling
     from reproduction.ch5_spiky import task as spiky
     from reproduction.core import figures, series_figures
 

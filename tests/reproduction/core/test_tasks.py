@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from data_gen.core.dataset import Dataset
-from reproduction import ch5_arithmetic as arithmetic
 from reproduction import ch5_identity as identity
+from reproduction.ch5_arithmetic import task as arithmetic
 from reproduction.classifiers import fashion
 from reproduction.core.recipe import Recipe
 from reproduction.core.registry import ARCHITECTURES

@@ -1,0 +1,1 @@
+"""Chapter 5: architectures, data sets and statements about all models."""

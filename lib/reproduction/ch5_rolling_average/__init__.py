@@ -1,0 +1,1 @@
+"""Chapter 5: rolling average, and the data and networks of both rolling tasks."""

@@ -1,0 +1,1 @@
+"""Two trained networks on Fashion-MNIST and their controls."""

@@ -8,14 +8,14 @@ from torch import nn
 from implicit_models.compose import from_network
 from implicit_models.robustness import attack, sensitivity_matrix
 from implicit_models.robustness.attacks.gradient import input_gradient
-from implicit_models.sim import keep, sparsify, states
+from implicit_models.sim import Cardinality, sparsify, states
 from implicit_models.sim.network.layers import read_layers
 
 U, Y = torch.rand(12, 4, generator=torch.Generator().manual_seed(0)), np.zeros(12, dtype=int)
 ENTRANCES = {
     "states": lambda network: states(network, U),
     "read_layers": lambda network: read_layers(network, (4,)),
-    "sparsify": lambda network: sparsify(network, U, budget=keep(0.5)),
+    "sparsify": lambda network: sparsify(network, U, Cardinality(0.5)),
     "sensitivity_matrix": sensitivity_matrix,
     "attack": lambda network: attack(network, U, Y, 0.1, "fgsm"),
     "input_gradient": lambda network: input_gradient(network, U.double().numpy(), Y),

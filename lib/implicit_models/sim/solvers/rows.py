@@ -187,19 +187,20 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
     for attempt in (_followed, _iterated):
         if len(todo):
             own = {**settings, "beta": settings["beta"][todo], "slack": settings["slack"][todo]}
-            start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
-            enough = attempt(G, C[todo], zz[todo], kappa[todo], start, rows, todo, status, **own)
+            enough = attempt((G, C[todo], zz[todo], kappa[todo]), own, rows, todo, status)
             todo = todo[~enough]
     status[todo] = "inaccurate"
     return Rows(A, multiplier, gap, steps, status)
 
 
-def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
+def _followed(problem, settings, rows: Rows, todo, status) -> np.ndarray:
     """Rows with a penalty again, by the parametric active set; returns which are certified now.
 
     Where columns depend on each other, exchanges may go in circles however short the step is; the proximal term of that
     method gives each of its systems one solution.
     """
+    G, C, zz, kappa = problem
+    ball_mask, beta, ridge, rtol, slack = (settings[n] for n in ("ball_mask", "beta", "ridge", "rtol", "slack"))
     able = beta > 0.0 if ridge == 0.0 else np.zeros(len(todo), bool)
     enough = np.zeros(len(todo), bool)
     for i in np.flatnonzero(able):
@@ -233,13 +234,15 @@ def _followed(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, be
     return enough
 
 
-def _iterated(G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, rtol, slack) -> np.ndarray:
+def _iterated(problem, settings, rows: Rows, todo, status) -> np.ndarray:
     """Rows by FISTA, the visible fallback; returns which are certified now."""
-    settings = {"ball_mask": ball_mask, "beta": beta, "ridge": ridge, "rtol": rtol, "slack": slack}
+    G, C, zz, kappa = problem
+    ball_mask, beta, ridge = settings["ball_mask"], settings["beta"], settings["ridge"]
+    start = np.where((rows.gap[todo] < 0.5 * zz)[:, None], rows.A[todo], 0.0)
     A, rows.gap[todo], rows.n_steps[todo] = fista(G, C, zz, kappa=kappa, start=start, **settings)
     rows.A[todo] = A
     value = objective(G, C, zz, A, beta=beta, ridge=ridge)
-    enough = _enough(rows.gap[todo], value, rtol, slack)
+    enough = _enough(rows.gap[todo], value, settings["rtol"], settings["slack"])
     status[todo[enough]] = "fista"
     r = C - A @ G - ridge * A
     inside = np.abs(r[:, ball_mask]).max(axis=1, initial=0.0)

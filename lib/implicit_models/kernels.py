@@ -30,23 +30,26 @@ from typing import Any
 
 AREAS = ("equilibrium", "sim", "robustness", "seismology")  # none calls a kernel of another
 OPTIONS = {"nogil": True, "error_model": "numpy"}  # a division by zero gives inf or NaN, as in NumPy
-BORROWS = {"_nrt": False}  # of a kernel that allocates nothing: it counts no references to its arrays, atomically
 READY = "ready"  # in a folder: stamps of the sources for which every kernel is there
 KEPT = 2  # folders of other sources that stay beside a new one
 _PACKAGE = Path(__file__).parent
 
 
-def kernel(function: Any = None, **options: Any) -> Any:
+def kernel(function: Any = None, *, borrows: Any = False, **options: Any) -> Any:
     """Compile a function with numba on its first call, without the interpreter lock, and keep the machine code.
 
     Args:
+        borrows: it allocates nothing, and so need not count references to its arrays. Atomic counts take much of the
+            time of a small kernel that is handed many arrays.
         options: further options of `numba.njit`.
 
     Returns:
         the compiled function, or without `function` a decorator.
     """
     if function is None:
-        return functools.partial(kernel, **options)
+        return functools.partial(kernel, borrows=borrows, **options)
+    if borrows:
+        options["_nrt"] = False
     from numba import config, njit
 
     _listen()

@@ -89,6 +89,7 @@ def test_an_edit_of_a_called_kernel_reaches_its_callers_in_other_files(package):
     assert out.strip() == "11" and "kernels are being compiled" in said
 
 
+@pytest.mark.extended
 def test_several_processes_compile_at_once(package):
     children = [start(package, TWICE) for _ in range(3)]
     ends = [child.communicate() for child in children]
@@ -97,6 +98,7 @@ def test_several_processes_compile_at_once(package):
     assert not run(package, TWICE)[1]
 
 
+@pytest.mark.extended
 def test_where_nothing_can_be_written_a_temporary_folder_serves_with_one_warning(package):
     (package / "__pycache__").write_text("a file: no folder can be made, not by root either")
     out, said = run(package, TWICE, HOME="/dev/null")
@@ -107,6 +109,7 @@ def test_where_nothing_can_be_written_a_temporary_folder_serves_with_one_warning
     assert out.strip() == "3" and "being compiled" not in said
 
 
+@pytest.mark.extended
 def test_a_temporary_folder_that_others_can_write_is_not_used(package):
     (package / "__pycache__").write_text("")
     folder = package.parents[2] / f"implicit-models-kernels-{os.getuid()}"
@@ -115,6 +118,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(package):
     assert run(package, TWICE, HOME="/dev/null")[0].strip() == "3" and not list(folder.iterdir())
 
 
+@pytest.mark.extended
 def test_the_command_compiles_once_and_again_after_an_edit(package):
     assert "toy kernels compiled" in run(package, None)[0]
     assert run(package, None) == ("", "")
@@ -172,6 +176,7 @@ def test_what_a_kernel_reads_of_other_files_is_in_the_digest(area):
     assert seen > 3
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("area", kernels.AREAS)
 def test_every_kernel_has_machine_code_after_the_command(area):
     """`call_all` reaches each kernel, by itself or in another's code."""

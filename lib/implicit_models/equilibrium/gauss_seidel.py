@@ -36,8 +36,6 @@ from .sweeps import (
     SQUARE,
     UNIT,
     Block,
-    Found,
-    Problem,
     Stop,
     extrapolate,
     freeze,
@@ -144,14 +142,27 @@ def _store_lane(x, lane, samples, n, reverse, finite, target):
 
 
 @kernel
-def _solve_blocks(problem, stop, width, n_pad, work, integers, x_out, found):
-    """Run sweeps over one block; a lane whose sample is done is given the next sample.
+def _solve(A, b, other, code, slope, tol, max_iter, flags, x_out, residual, n_iter, status):
+    """Solve every row of b. Returns False, with nothing written, when A is not finite.
 
-    work, integers: arrays of the caller's, see `_solve`. x_out (N, n) and `found` are written.
+    The interpreter hands over plain arrays and numbers: of a small solve, tuples would take a third of the time.
+
+    Args:
+        other: where `code` is empty, d of the adjoint equation; else the start, without rows for zero.
+        flags: sum of RELATIVE and REVERSE.
     """
-    A, b, adjoint, warm, reverse = problem.A, problem.b, problem.adjoint, problem.warm, problem.reverse
+    if not all_finite(A):
+        return False
     N, n = b.shape
-    # pointers do not keep arrays alive: `work` and `integers` belong to the caller
+    n_lanes = VECTOR_BYTES // b.itemsize
+    n_pad = (n + ROWS - 1) // ROWS * ROWS
+    width = block_width(n_pad, N, b.itemsize, n_lanes)
+    size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + N_LANE_ROWS) + 2 * n_lanes + 64
+    work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
+    adjoint = code.size == 0
+    warm = not adjoint and other.shape[0] > 0
+    reverse = flags & REVERSE != 0
+    stop = Stop(tol, flags & RELATIVE != 0, max_iter)
     panel = aligned(work)
     n_lanes = lanes(panel)
     samples = width * n_lanes
@@ -183,13 +194,13 @@ def _solve_blocks(problem, stop, width, n_pad, work, integers, x_out, found):
         out,
         scratch,
     )
-    contraction = _pack_rows(A, problem.code, problem.slope, reverse, advance(codes, n_pad), block)
+    contraction = _pack_rows(A, code, slope, reverse, advance(codes, n_pad), block)
     rounding = 2.2e-16 if b.itemsize == 8 else 1.2e-7  # eps
     accepted = 4 * rounding if adjoint else 0.0
     clear(x, 4 * size)
     clear(table, N_LANE_ROWS * samples)
-    b_, d_, start_, x_out_ = address(b), address(problem.d), address(problem.start), address(x_out)
-    residual_, n_iter_, status_ = address(found.residual), address(found.n_iter), address(found.status)
+    b_, d_, start_, x_out_ = address(b), address(other), address(other), address(x_out)
+    residual_, n_iter_, status_ = address(residual), address(n_iter), address(status)
     live = min(N, samples)
     loaded = 0
     for lane in range(live):
@@ -226,32 +237,7 @@ def _solve_blocks(problem, stop, width, n_pad, work, integers, x_out, found):
                 sample[lane], status_[loaded] = loaded, MAX_ITER if finite else NOT_FINITE
                 loaded += 1
         first_turn = False
-
-
-@kernel
-def _solve(A, b, other, code, slope, tol, max_iter, flags, x_out, residual, n_iter, status):
-    """Solve every row of b. Returns False, with nothing written, when A is not finite.
-
-    The interpreter hands over plain arrays and numbers: of a small solve, tuples would take a third of the time.
-
-    Args:
-        other: where `code` is empty, d of the adjoint equation; else the start, without rows for zero.
-        flags: sum of RELATIVE and REVERSE.
-    """
-    if not all_finite(A):
-        return False
-    N, n = b.shape
-    n_lanes = VECTOR_BYTES // b.itemsize
-    n_pad = (n + ROWS - 1) // ROWS * ROWS
-    width = block_width(n_pad, N, b.itemsize, n_lanes)
-    size = n_pad * (n_pad + ROWS + 4) + width * n_lanes * (4 * n_pad + ROWS + N_LANE_ROWS) + 2 * n_lanes + 64
-    work, integers = np.empty(size, b.dtype), np.empty(2 * n_pad + width * n_lanes, np.int64)
-    adjoint = code.size == 0
-    warm = not adjoint and other.shape[0] > 0
-    problem = Problem(A, adjoint, b, other, code, slope, other, warm, flags & REVERSE != 0)
-    stop = Stop(tol, flags & RELATIVE != 0, max_iter)
-    _solve_blocks(problem, stop, width, n_pad, work, integers, x_out, Found(residual, n_iter, status))
-    return True
+    return work.size + integers.size > 0  # pointers do not keep arrays alive: these are used to the end
 
 
 @kernel

@@ -29,7 +29,14 @@ from .gauss_seidel import (
 CYCLE = 8  # linear solves after which a sweep is put in: patterns that come back are rare, and this ends them
 
 
-@kernel(fastmath={"contract", "reassoc"})
+@kernel(borrows=True)
+def _fill(x, t, value):
+    """x[t] = value: numba's general assignment takes long to compile."""
+    for i in range(x.shape[1]):
+        x[t, i] = value
+
+
+@kernel(borrows=True, fastmath={"contract", "reassoc"})
 def _factorise(M, s, pivots):
     """LU in place of the leading s by s block; the reciprocal pivots lie on the diagonal. False: singular."""
     for k in range(s):
@@ -56,7 +63,7 @@ def _factorise(M, s, pivots):
     return True
 
 
-@kernel(fastmath={"contract", "reassoc"})
+@kernel(borrows=True, fastmath={"contract", "reassoc"})
 def _substitute(M, s, pivots, y):
     """Solve in place with the factors of `_factorise`."""
     for k in range(s):
@@ -75,7 +82,7 @@ def _substitute(M, s, pivots, y):
         y[i] = value * M[i, i]
 
 
-@kernel
+@kernel(borrows=True)
 def _sweep(A, b, slope, t, x, d):
     """One Gauss-Seidel sweep from x[t], for the signs it gives: it leads out of a cycle of patterns."""
     n = b.shape[1]
@@ -99,7 +106,7 @@ def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, 
         for i in range(n):
             finite &= math.isfinite(b[t, i]) and (not warm or math.isfinite(x0[t, i]))
         if not finite:
-            x[t] = np.nan
+            _fill(x, t, np.nan)
             residual[t], n_iter[t], status[t] = np.nan, 0, NOT_FINITE
             continue
         for i in range(n):
@@ -120,7 +127,7 @@ def _solve(A, b, slope, x0, warm, tol, relative, max_iter, x, residual, n_iter, 
                 y[p] = d[i] * b[t, i]
             it += 1
             if not _factorise(M, s, pivots):
-                x[t] = np.nan
+                _fill(x, t, np.nan)
                 residual[t], n_iter[t], status[t] = np.nan, it, SINGULAR
                 break
             _substitute(M, s, pivots, y)
@@ -173,7 +180,7 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
                 active[s] = i
                 s += 1
         if not finite:
-            v[t] = np.nan
+            _fill(v, t, np.nan)
             residual[t], n_iter[t], status[t] = np.nan, 0, NOT_FINITE
             continue
         residual[t], n_iter[t], status[t] = 0, 0, CONVERGED
@@ -187,7 +194,7 @@ def _solve_adjoint(A, d, g, v, residual, n_iter, status):
             y[p] = d[t, i] * g[t, i]
         n_iter[t] = 1
         if not _factorise(M, s, pivots):
-            v[t] = np.nan
+            _fill(v, t, np.nan)
             residual[t], status[t] = np.nan, SINGULAR
             continue
         _substitute(M, s, pivots, y)

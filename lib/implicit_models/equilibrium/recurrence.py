@@ -124,7 +124,7 @@ class _Recurrence(torch.autograd.Function):
         if h0 is not None:
             U[p:, :N] = h0.t()
         X = S.new_empty(n, T * f.columns)
-        cell = Cell(*(_array(M) for M in (*parts, b_, d_)), f.code, f.slope)
+        cell = Cell(*(_array(M) for M in (*parts, b_, d_)), f.code, f.slope)  # type: ignore[call-arg]
         arrays, stop, found = (U.numpy(), X.numpy()), f.stop(s.relative), f.statistics(cell.A.dtype)
         f.run(
             lambda scratch, first, last: sequence_forward(cell, *arrays, scratch, first, last, stop, found),
@@ -165,7 +165,7 @@ class _Recurrence(torch.autograd.Function):
         f.steps(G, h)[:] = gY.permute(2, 1, 0)
         V, carry = gY.new_empty(n, T * f.columns), gY.new_empty(h, f.columns)
         none = np.zeros(0, f.slope.dtype)
-        cell = Cell(*(_array(M) for M in (A, B, C, D)), none, none, f.code, f.slope)
+        cell = Cell(*(_array(M) for M in (A, B, C, D)), none, none, f.code, f.slope)  # type: ignore[call-arg]
         arrays = tuple(M.numpy() for M in (X, G, V, carry))
         reverse, stop, found = bool(sweeps_in_reverse(cell.A, True)), f.stop(False), f.statistics(none.dtype)
         f.run(

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int8
 
-from implicit_models.kernels import BORROWS, kernel
+from implicit_models.kernels import kernel
 
 from .blocks import aligned, clear
 from .gauss_seidel import _MARGIN, MAX_ITER, _judge, _pack_rows
@@ -134,7 +134,7 @@ class Workspace(NamedTuple):
     width: int
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def _settle(block, n, contraction, stop, rounding, accepted, found, at, judged):
     """Sweep until every lane has converged or failed; the iterations are added to the counts of the samples at `at`,
     and the worst residual and status are kept. judged: `Found` of one sample, scratch."""

@@ -56,21 +56,6 @@ GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for div
 ) = range(16)
 
 
-class Problem(NamedTuple):
-    """N equilibria x = phi(A x + b), or with `adjoint` v = d (A' v + b), and how they are swept: from `start` if
-    `warm`, in `reverse` from the last state to the first. code, slope: of the activation, see `gauss_seidel`."""
-
-    A: Float[np.ndarray, "n n"]
-    adjoint: bool
-    b: Float[np.ndarray, "N n"]
-    d: Float[np.ndarray, "N n"]
-    code: Int8[np.ndarray, " n"]
-    slope: Float[np.ndarray, " n"]
-    start: Float[np.ndarray, "N n"]
-    warm: bool
-    reverse: bool
-
-
 class Stop(NamedTuple):
     """When a sample is done: its residual is at most tol, relative to its largest state or not, or after max_iter
     sweeps."""

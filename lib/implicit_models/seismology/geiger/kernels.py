@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from implicit_models.kernels import BORROWS, kernel
+from implicit_models.kernels import kernel
 from implicit_models.seismology.table.kernels import lookup
 
 DEGREE = math.pi / 180
@@ -68,14 +68,14 @@ def system_of(n):
     return System(np.empty(3), np.empty(3), np.empty((3, 3)), np.empty(3), np.empty((n, 3)), np.empty(n))
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def copy(source, target):
     """target[:] = source, of the length of source: numba's general assignment takes seconds to compile."""
     for k in range(source.size):
         target[k] = source[k]
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def frame(u, north, east):
     """North and east at u; at a pole those of longitude 0."""
     across = math.hypot(u[0], u[1])
@@ -87,7 +87,7 @@ def frame(u, north, east):
         east[0], east[1], east[2] = -u[1] / across, u[0] / across, 0.0
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def move(u, north, east, to_north, to_east, out):
     """The point reached along a great circle; steps in radians."""
     angle = math.hypot(to_north, to_east)
@@ -99,21 +99,21 @@ def move(u, north, east, to_north, to_east, out):
         out[k] /= length
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def sine_cosine(u, s):
     """Sine and cosine of the angle of two unit vectors."""
     a, b, c = u[1] * s[2] - u[2] * s[1], u[2] * s[0] - u[0] * s[2], u[0] * s[1] - u[1] * s[0]
     return math.sqrt(a * a + b * b + c * c), u[0] * s[0] + u[1] * s[1] + u[2] * s[2]
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def angle_between(u, s):
     """Angle of two unit vectors, radians."""
     sine, cosine = sine_cosine(u, s)
     return math.atan2(sine, cosine)
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def travel_time(tables, depth, angle):
     """(T, dT/dz s/km, dT/dDelta s/radian); below the table's last depth linear in depth."""
     deepest = tables[0][0] + tables[0][1] * (tables[1].shape[0] - 1)
@@ -122,7 +122,7 @@ def travel_time(tables, depth, angle):
     return T + (depth - inside) * Tz, Tz, Tx / DEGREE
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def baz_residual(u, s, baz):
     """(residual, and its derivatives' factors): observed minus predicted back-azimuth at station s, in (-pi, pi].
 
@@ -139,7 +139,7 @@ def baz_residual(u, s, baz):
     return residual, p, q
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def jacobian(u, z, picks, tables, system):
     """T's derivatives J (S, 3) by north and east (s/radian) and depth (s/km); r (S,) = time - T; fills the frame at
     u."""
@@ -156,7 +156,7 @@ def jacobian(u, z, picks, tables, system):
         r[i] = time[i] - T
 
 
-@kernel(**BORROWS, error_model="python")  # picks without any weight are an error
+@kernel(borrows=True, error_model="python")  # picks without any weight are an error
 def normal_equations(u, z, picks, tables, system):
     """(chi-square, t0) at (u, z); fills the system."""
     place, time, weight, baz, baz_weight = picks.place, picks.time, picks.weight, picks.baz, picks.baz_weight
@@ -208,7 +208,7 @@ def normal_equations(u, z, picks, tables, system):
     return chi2, t0
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def _station_components(v, s):
     across = math.hypot(s[0], s[1])
     if across < 1e-12:
@@ -216,7 +216,7 @@ def _station_components(v, s):
     return (s[0] * v[1] - s[1] * v[0]) / across, across * v[2] - s[2] * (s[0] * v[0] + s[1] * v[1]) / across
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def damped_step(H, g, damping, depth_step, x):
     """x (3,) of (H + damping diag H) x = g; a finite depth_step is taken as given."""
     a, b, c = H[0, 0] * (1 + damping) + 1e-12, H[1, 1] * (1 + damping) + 1e-12, H[2, 2] * (1 + damping) + 1e-12

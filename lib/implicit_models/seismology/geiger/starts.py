@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from implicit_models.kernels import BORROWS, kernel
+from implicit_models.kernels import kernel
 from implicit_models.seismology.geiger.kernels import (
     DEGREE,
     angle_between,
@@ -35,7 +35,7 @@ ROUGH, FINE = 1e-2, 1e-9  # decrease of chi-square that ends a descent: of each 
 CHORDS = 2049  # points of a row of `chord_times`
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def chord_times(tables, depth, row):
     """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the
     table."""
@@ -99,12 +99,12 @@ def grid_costs(centre, centre_baz, picks, rows, rings, points, robust, position,
             k += 1
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def square_chord(u, s):
     return (u[0] - s[0]) ** 2 + (u[1] - s[1]) ** 2 + (u[2] - s[2]) ** 2
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def choose_starts(centre, position, cost, depths, spacing, chosen):
     """Fill chosen (K, 2) with the best grid points, each away from the others; returns their number. cost is
     overwritten."""

@@ -21,10 +21,10 @@ import math
 
 import numpy as np
 
-from implicit_models.kernels import BORROWS, kernel
+from implicit_models.kernels import kernel
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def _basis(s):
     """Values and derivatives of the cubic Hermite basis: (value 0, value 1, slope 0, slope 1) and their d/ds."""
     r = 1.0 - s
@@ -32,7 +32,7 @@ def _basis(s):
     return (*values, *slopes, -6 * s * r, 6 * s * r, r * (1 - 3 * s), s * (3 * s - 2))
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
     """A corner's share of (S, hz dS/dz, hx dS/dDelta); along and down are the bases in distance and depth."""
     square, across, below = T * T, 2 * T * Tx * hx, 2 * T * Tz * hz
@@ -47,7 +47,7 @@ def _corner(T, Tx, Tz, along, column, down, row, hx, hz):
     )
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def lookup(tables, depth, dist):
     """(T s, dT/dz s/km, dT/dDelta s/degree) at a depth (km) and a distance (degrees); NaN outside the grid.
 
@@ -87,7 +87,7 @@ def lookup(tables, depth, dist):
     return T, best_z / (2 * T * hz), best_x / (2 * T * hx)
 
 
-@kernel(**BORROWS)
+@kernel(borrows=True)
 def beyond_p(tables, depth, dist):
     """Whether a distance lies in the shadow, beyond the last direct P."""
     grid, p_end = tables[0], tables[4]

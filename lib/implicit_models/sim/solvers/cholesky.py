@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from implicit_models.kernels import BORROWS, kernel
+from implicit_models.kernels import kernel
 
 OPTIONS = {"fastmath": {"contract", "reassoc", "nsz", "arcp"}}
-LEAN = {**OPTIONS, **BORROWS}
+LEAN = {**OPTIONS, "borrows": True}
 PIVOT = 1e-12  # a join with a relative pivot below this is linearly dependent on the active columns
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from implicit_models.kernels import BORROWS, kernel
+from implicit_models.kernels import kernel
 from implicit_models.sim.solvers.cholesky import LEAN, OPTIONS, append, backward, delete, extend, forward
 
 END, KAPPA, GAP, CAP, GROW, LARGE = 0, 1, 2, 3, 4, 5  # why a path stopped
@@ -29,7 +29,7 @@ AGAIN = 1e-9  # a column that just left may not rejoin on the same side within t
 BEYOND = 1e-9  # relative speed at which a dependent column must leave its bound to count as doing so
 NEVER = 1e300  # stands for infinity, so that the scan needs no care for infinities
 # The scan meets no NaN: rows with one are refused before.
-SCAN = {**BORROWS, "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
+SCAN = {"borrows": True, "fastmath": {"nnan", "nsz", "contract", "reassoc", "arcp"}}
 
 
 class Row(NamedTuple):

@@ -31,6 +31,7 @@ from implicit_models.summaries import summary
 Arrays = TypeVarTuple("Arrays")
 ROUNDS = 3  # of the parametric active set: a later one starts from an earlier one's end and removes its rounding
 ROUNDOFF = 1e-14  # of ||z||^2, in a gap that is recomputed after elimination
+SETTINGS = ("ball_mask", "beta", "ridge", "whole", "tolerance")  # of a row, for its fallbacks
 VIOLATION = 1e-9  # of the ball, relative to kappa, that a certified row may have
 
 
@@ -254,21 +255,20 @@ def _finished(G, C, zz, finite, kappa, rows: Rows, value, violation, settings) -
     for attempt in (_followed, _iterated):
         if len(todo):
             own = {**settings, "beta": settings["beta"][todo], "whole": settings["whole"][todo]}
-            start = np.where((gap[todo] < 0.5 * zz[todo])[:, None], A[todo], 0.0)
-            enough = attempt(G, C[todo], zz[todo], kappa[todo], start, rows, todo, status, **own)
+            enough = attempt((G, C[todo], zz[todo], kappa[todo]), own, rows, todo, status)
             todo = todo[~enough]
     status[todo] = Status.INACCURATE
     return Rows(A, multiplier, gap, steps, status)
 
 
-def _followed(
-    G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, tolerance, whole
-) -> np.ndarray:
+def _followed(problem, settings, rows: Rows, todo, status) -> np.ndarray:
     """Rows with a penalty again, by the parametric active set; returns which are certified now.
 
     Where columns depend on each other, exchanges may go in circles however short the step is; the proximal term of that
     method gives each of its systems one solution.
     """
+    G, C, zz, kappa = problem
+    ball_mask, beta, ridge, whole, tolerance = (settings[n] for n in SETTINGS)
     able = beta > 0.0 if ridge == 0.0 else np.zeros(len(todo), bool)
     enough = np.zeros(len(todo), bool)
     for i in np.flatnonzero(able):
@@ -301,11 +301,11 @@ def _followed(
     return enough
 
 
-def _iterated(
-    G, C, zz, kappa, start, rows: Rows, todo, status, *, ball_mask, beta, ridge, tolerance, whole
-) -> np.ndarray:
+def _iterated(problem, settings, rows: Rows, todo, status) -> np.ndarray:
     """Rows by FISTA, the visible fallback; returns which are certified now."""
-    A, mu = start.copy(), np.zeros(len(todo))
+    G, C, zz, kappa = problem
+    ball_mask, beta, ridge, whole, tolerance = (settings[n] for n in SETTINGS)
+    A, mu = np.where((rows.gap[todo] < 0.5 * zz)[:, None], rows.A[todo], 0.0), np.zeros(len(todo))
     into_ball(A, kappa, ball_mask)
 
     def judge(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

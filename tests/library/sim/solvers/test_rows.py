@@ -330,7 +330,7 @@ def test_fallback_is_visible_and_certified(monkeypatch, beta, ridge, part):
         return len(problem.C)
 
     monkeypatch.setattr(module, "solve_chunk", broken)
-    monkeypatch.setattr(module, "_followed", lambda *given, **more: np.zeros(len(given[6]), bool))  # nor does this one
+    monkeypatch.setattr(module, "_followed", lambda *given, **more: np.zeros(len(given[3]), bool))  # nor does this one
     rows = solve_rows(*gram(M, Z), kappa=0.5, **arguments)
     assert (rows.status == "fista").all()
     check(M, Z, rows, kappa=0.5, beta=beta, ridge=ridge, ball=arguments["ball_mask"])

@@ -11,7 +11,7 @@ import numpy as np
 from data_gen.earthquakes import mesh
 from implicit_models.model import ImplicitModel
 from reproduction.book.claims import published_value
-from reproduction.book.results import Results, summary
+from reproduction.book.results import summary
 from reproduction.ch5_earthquake import task
 from reproduction.ch5_earthquake.compute import LABELS, SCORE_UNITS, SIDES, TURN_DEG, EarthquakeStudy
 from reproduction.core.scores import count_parameters
@@ -33,32 +33,36 @@ ELIMINATION_STATIONS = 45
 DEPTH_SPAN_KM = 694.0
 
 
-def record_study(results: Results, study: EarthquakeStudy) -> None:
-    """Record every score against k, those in distribution and at k = 9 as values too, and what the trainings took."""
+def study_values(study: EarthquakeStudy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Scores in distribution and at k = 9, sizes and what the trainings took; and the curves of every score against
+    k."""
+    found: dict[str, Any] = {}
+    curves: dict[str, Any] = {}
     for setting, models in study.scores.items():
         for name, scores in models.items():
             for score, rows in scores.items():
-                results.record_curve(f"{score}/{setting}/{name}", rows)
+                curves[f"{score}/{setting}/{name}"] = rows
                 for k in (0, 9) if setting == "papers" or score == "mse" else ():
-                    results.record(
-                        f"{score}_{setting}_{name}_{k}",
+                    found[f"{score}_{setting}_{name}_{k}"] = (
                         study.score(setting, name, score, k),
                         SCORE_UNITS.get(score, ""),
                     )
         for name, sizes in study.sizes[setting].items():
-            results.record(f"size_{setting}_{name}", sizes)
-        results.record(f"steps_{setting}", study.steps[setting])
+            found[f"size_{setting}_{name}"] = sizes
+        found[f"steps_{setting}"] = study.steps[setting]
     for name, count in study.parameters.get("papers", {}).items():
-        results.record(f"parameters_{name}", count)
-    results.record("sources_outside_printed_bands", study.misplaced)
-    results.record("training_cpu_seconds", study.cpu_seconds, "s")
+        found[f"parameters_{name}"] = count
+    found["sources_outside_printed_bands"] = study.misplaced
+    found["training_cpu_seconds"] = study.cpu_seconds, "s"
+    return found, curves
 
 
-def record_claims(results: Results, study: EarthquakeStudy) -> None:
-    """Record what the statements of the papers are judged by: differences of residual MLP and implicit model, seed by
+def claim_values(study: EarthquakeStudy) -> dict[str, Any]:
+    """What the statements of the papers are judged by: differences of residual MLP and implicit model, seed by
     seed."""
+    found: dict[str, Any] = {}
     if "papers" not in study.scores:
-        return
+        return {}
 
     def difference(
         score: str, k: int, first: str = "eikonet", second: str = "implicit", setting: str = "papers"
@@ -67,62 +71,57 @@ def record_claims(results: Results, study: EarthquakeStudy) -> None:
         return [a - b for a, b in pairs]
 
     for k in SIDES:
-        results.record(f"gain_{k}", difference("mse", k))
+        found[f"gain_{k}"] = difference("mse", k)
     crossing, grows = [], []
     for place in range(len(study.seeds)):
         gains = [difference("mse", k)[place] for k in SIDES]
         crossing.append(next((k for k in SIDES if all(g > 0 for g in gains[SIDES.index(k) :])), 10))
         grows.append(100 * float(np.mean(np.diff(gains[1:]) > 0)))
-    results.record("crossover", crossing)
-    results.record("gain_rises", grows, "% of the eight steps from k = 1 to 9")
+    found["crossover"] = crossing
+    found["gain_rises"] = grows, "% of the eight steps from k = 1 to 9"
     for score in ("longitude_deg", "longitude_circular_deg", "latitude_deg"):
-        results.record(f"gain_{score}", difference(score, 9), "°")
-    results.record("loss_depth_km", difference("depth_km", 9, "implicit", "eikonet"), "km")
-    results.record("loss_time_s", difference("time_s", 9, "implicit", "eikonet"), "s")
+        found[f"gain_{score}"] = difference(score, 9), "°"
+    found["loss_depth_km"] = difference("depth_km", 9, "implicit", "eikonet"), "km"
+    found["loss_time_s"] = difference("time_s", 9, "implicit", "eikonet"), "s"
     for output in task.OUTPUTS:
         ahead = [median(difference(f"mse_{output}", k)) > 0 for k in task.BANDS]
-        results.record(f"implicit_leads_{output}", 100 * float(np.mean(ahead)), "% of the bands")
-    results.record(
-        "gain_without_longitude",
-        [
-            sum(difference(f"mse_{output}", 9)[place] for output in task.OUTPUTS if output != "longitude")
-            / len(task.OUTPUTS)
-            for place in range(len(study.seeds))
-        ],
-    )
-    results.record("gain_unbroken_9", difference("mse_unbroken", 9))
-    results.record("gain_unbroken_longitude_deg", difference("longitude_unbroken_deg", 9), "°")
+        found[f"implicit_leads_{output}"] = 100 * float(np.mean(ahead)), "% of the bands"
+    found["gain_without_longitude"] = [
+        sum(difference(f"mse_{output}", 9)[place] for output in task.OUTPUTS if output != "longitude")
+        / len(task.OUTPUTS)
+        for place in range(len(study.seeds))
+    ]
+    found["gain_unbroken_9"] = difference("mse_unbroken", 9)
+    found["gain_unbroken_longitude_deg"] = difference("longitude_unbroken_deg", 9), "°"
     if "eikonet_bias_free_skip" in study.scores["papers"]:
         # How far the control without biases is from the implicit model, a difference of losses as the papers' gain is:
         # largest over the factors.
         pairs = [difference("mse_unbroken", k, "eikonet_bias_free_skip") for k in SIDES]
-        results.record(
-            "bias_free_skip_minus_implicit",
-            [max((row[place] for row in pairs), key=abs) for place in range(len(study.seeds))],
-        )
+        found["bias_free_skip_minus_implicit"] = [
+            max((row[place] for row in pairs), key=abs) for place in range(len(study.seeds))
+        ]
         for name in ("implicit_bias", "eikonet_bias_free", "eikonet_bias_free_skip"):
-            results.record(f"gain_unbroken_of_{name}", difference("mse_unbroken", 9, "eikonet", name))
+            found[f"gain_unbroken_of_{name}"] = difference("mse_unbroken", 9, "eikonet", name)
     for name in ("papers", "anchor", "signed", "wide", "epicentre"):
         if name in study.scores:
             if name != "papers":
-                results.record(f"gain_{name}_9", difference("mse", 9, setting=name))
+                found[f"gain_{name}_9"] = difference("mse", 9, setting=name)
             for model in task.PAPER:
                 far, near = study.score(name, model, "mse", 9), study.score(name, model, "mse", 0)
-                results.record(f"growth_{name}_{model}", [a / b for a, b in zip(far, near, strict=True)])
-    record_hypotheses(results, study)
+                found[f"growth_{name}_{model}"] = [a / b for a, b in zip(far, near, strict=True)]
+    return found | hypothesis_values(study)
 
 
-def record_hypotheses(results: Results, study: EarthquakeStudy) -> None:
-    """Record what two passes and a restricted latitude change, both against training on everything; positive is
+def hypothesis_values(study: EarthquakeStudy) -> dict[str, Any]:
+    """What two passes and a restricted latitude change, both against training on everything; positive is
     better."""
+    found: dict[str, Any] = {}
     for name in ("depth_time", "depth_time_given"):
         for model in task.PAPER if name in study.scores else ():
             for score in ("depth_km", "time_s"):
                 for k in (0, 9):
                     pairs = zip(study.score("papers", model, score, k), study.score(name, model, score, k))
-                    results.record(
-                        f"two_pass_{name}_{model}_{score}_{k}", [a - b for a, b in pairs], SCORE_UNITS[score]
-                    )
+                    found[f"two_pass_{name}_{model}_{score}_{k}"] = [a - b for a, b in pairs], SCORE_UNITS[score]
     if "latitude" in study.scores:
         for setting in ("papers", "latitude"):
             for k in (0, 9):
@@ -130,7 +129,8 @@ def record_hypotheses(results: Results, study: EarthquakeStudy) -> None:
                     study.score(setting, "eikonet", "mse_latitude_outside", k),
                     study.score(setting, "implicit", "mse_latitude_outside", k),
                 )
-                results.record(f"latitude_gain_{setting}_{k}", [a - b for a, b in pairs])
+                found[f"latitude_gain_{setting}_{k}"] = [a - b for a, b in pairs]
+    return found
 
 
 def error_table(study: EarthquakeStudy, setting: str, k: int):
@@ -204,8 +204,9 @@ def claim_table(values: Mapping[str, Any]):
     ).T
 
 
-def count_table(results: Results):
-    """The printed counts beside what they follow from; records both."""
+def count_table():
+    """The printed counts beside what they follow from: values `count_NAME`, and a table."""
+    found: dict[str, Any] = {}
     import pandas as pd
 
     samples, sizes = (
@@ -233,7 +234,7 @@ def count_table(results: Results):
         "features": 6 * stations,
         **counts,
     }.items():
-        results.record(f"count_{key}", value)
+        found[f"count_{key}"] = value
     inputs, others = 6 * stations, 6 * ELIMINATION_STATIONS
     rows = {
         "samples of the training half": (
@@ -266,12 +267,15 @@ def count_table(results: Results):
             f"{inputs} inputs: {counts[f'implicit_{inputs}']:,}; {others}: {counts[f'implicit_{others}']:,}",
         ),
     }
-    return pd.DataFrame({row: {"printed": printed, "follows from": how} for row, (printed, how) in rows.items()}).T
+    return found, pd.DataFrame(
+        {row: {"printed": printed, "follows from": how} for row, (printed, how) in rows.items()}
+    ).T
 
 
-def conflict_table(results: Results):
+def conflict_table():
     """The printed results against one another: which model leads in distribution, and what 409 km mean for the loss;
-    records both."""
+    values, and a table."""
+    found: dict[str, Any] = {}
     import pandas as pd
 
     loss, worse = published_value("ch5-quake-indist-loss"), published_value("ch5-quake-time-depth-k9")
@@ -279,10 +283,10 @@ def conflict_table(results: Results):
     span = DEPTH_SPAN_KM
     scaled = worse["depth, km"] / (span / 2)
     least = scaled**2 / len(task.OUTPUTS)
-    results.record("published_mlp_minus_implicit", loss["000 MLP"] - loss["000 implicit"])
-    results.record("published_improvement", loss["001/002 implicit improvement"])
-    results.record("depth_409_scaled", scaled)
-    results.record("depth_409_least_mse", least)
+    found["published_mlp_minus_implicit"] = loss["000 MLP"] - loss["000 implicit"]
+    found["published_improvement"] = loss["001/002 implicit improvement"]
+    found["depth_409_scaled"] = scaled
+    found["depth_409_least_mse"] = least
     rows = {
         "report: loss of MLP minus loss of implicit model": (
             f"{loss['000 MLP'] - loss['000 implicit']:+.2e}: the MLP is ahead"
@@ -295,23 +299,24 @@ def conflict_table(results: Results):
         "least mean square of four labels with that mean error in one": f"{least:.3f}",
         "net gain at the same k": f"{gain:g}",
     }
-    return pd.Series(rows, name="value").to_frame()
+    return found, pd.Series(rows, name="value").to_frame()
 
 
-def turn_table(results: Results, study: EarthquakeStudy):
+def turn_table(study: EarthquakeStudy):
     """How the models of the papers' setting answer a turn of the globe, and what the turn does to relative longitudes;
-    records both."""
+    values, and a table."""
+    found: dict[str, Any] = {}
     import pandas as pd
 
-    results.record("turn", TURN_DEG, "°")
-    results.record("turned_relative", study.turned)
+    found["turn"] = TURN_DEG, "°"
+    found["turned_relative"] = study.turned
     for name, values in study.responses.items():
-        results.record(f"turn_response_{name}", values)
+        found[f"turn_response_{name}"] = values
     rows = {
         LABELS[name]: {"change of the predicted longitude over the turn": summary(values)}
         for name, values in study.responses.items()
     }
-    return pd.DataFrame(
+    return found, pd.DataFrame(
         rows
         | {"relative inputs and labels": {"change of the predicted longitude over the turn": f"{study.turned:.1g}"}}
     ).T
@@ -356,18 +361,19 @@ def latitude_table(study: EarthquakeStudy):
     return pd.DataFrame(rows).T
 
 
-def located_table(results: Results, study: EarthquakeStudy):
-    """Geiger's method and the models on the same events; records what it shows."""
+def located_table(study: EarthquakeStudy):
+    """Geiger's method and the models on the same events: values `located_SCORE_MODEL_NOISE_K`, and a table."""
+    found: dict[str, Any] = {}
     import pandas as pd
 
     rows = {}
     for (name, noise_s, k), scores in study.located.items():
         label = "Geiger's method" if name == "geiger" else LABELS[name]
         for score, values in scores.items():
-            results.record(f"located_{score}_{name}_{noise_s:g}_{k}", values, SCORE_UNITS.get(score, ""))
+            found[f"located_{score}_{name}_{noise_s:g}_{k}"] = values, SCORE_UNITS.get(score, "")
         if name in ("geiger", *task.PAPER, "linear"):
             rows["in distribution" if k == 0 else f"k = {k}", f"{noise_s:g} s", label] = {
                 "test MSE": summary(scores["mse"], 2),
                 **{SCORE_LABELS[s]: summary(scores[s], 2) for s in scores if s != "mse"},
             }
-    return pd.DataFrame(rows).T.rename_axis(["test events", "noise of picks", ""])
+    return found, pd.DataFrame(rows).T.rename_axis(["test events", "noise of picks", ""])

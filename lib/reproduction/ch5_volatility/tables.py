@@ -13,7 +13,7 @@ from data_gen.market.minute_bars import MinuteBars
 from data_gen.market.stylised_facts import stylised_facts
 from data_gen.market.volatility import samples
 from reproduction.book.claims import CLAIMS, read_yaml
-from reproduction.book.results import Results, summary
+from reproduction.book.results import summary
 from reproduction.ch5_volatility import task
 from reproduction.ch5_volatility.compute import CONTROL_LABELS, EDGES, SIDES, VolatilityStudy
 from reproduction.ch5_volatility.scores import SCORE_LABELS
@@ -44,34 +44,37 @@ def published_values() -> dict[str, dict[str, float]]:
     return found | {"implicit_rnn": found["implicit"]}
 
 
-def record_study(results: Results, study: VolatilityStudy) -> None:
-    """Record scores, calibration and followed series, as the figures and claims read them."""
+def study_values(study: VolatilityStudy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Scores and sizes, and the curves of calibration and of followed series, as figures and claims read them."""
+    found: dict[str, Any] = {}
+    curves: dict[str, Any] = {}
     for form, models in study.scores.items():
         for name, sides in models.items():
             for side, values in sides.items():
                 for score, numbers in values.items():
-                    results.record(f"{score}_{form}_{name}_{side}", numbers, "$²" if score == "rmse" else "")
-    results.record("level_edges", EDGES)
+                    found[f"{score}_{form}_{name}_{side}"] = numbers, "$²" if score == "rmse" else ""
+    found["level_edges"] = EDGES
     for form, models in study.calibration.items():
         for name, sides in models.items():
             for side, rows in sides.items():
-                results.record_curve(f"calibration/{form}/{name}/{side}", rows)
+                curves[f"calibration/{form}/{name}/{side}"] = rows
     for key, seeds in study.daily.items():
         for seed, (sessions, values) in seeds.items():
             curve = {"date": [str(day) for day in sessions[::THINNED]], "value": values[::THINNED]}
             if key == "actual":
-                results.record_curve(f"actual/{seed}", curve)
+                curves[f"actual/{seed}"] = curve
             elif seed == study.seeds[0]:
-                results.record_curve(f"follow/{'/'.join(key)}", curve)
+                curves[f"follow/{'/'.join(key)}"] = curve
     for name, values in study.real.items():
         for score, numbers in values.items():
-            results.record(f"real_{score}_{name.replace('/', '_').replace('-', '_')}", numbers)
+            found[f"real_{score}_{name.replace('/', '_').replace('-', '_')}"] = numbers
     for form, trained in study.studies.items():
         for name, histories in trained.histories.items():
-            results.record(f"diverged_{form}_{name}", [float(history.reason != "completed") for history in histories])
+            found[f"diverged_{form}_{name}"] = [float(history.reason != "completed") for history in histories]
     for name, count in study.studies.get("price", next(iter(study.studies.values()))).parameters.items():
-        results.record(f"parameters_{name}", count)
-    results.record("training_cpu_seconds", study.cpu_seconds, "s")
+        found[f"parameters_{name}"] = count
+    found["training_cpu_seconds"] = study.cpu_seconds, "s"
+    return found, curves
 
 
 def score_table(study: VolatilityStudy, group: str, shown: Sequence[str] = SHOWN):
@@ -102,14 +105,17 @@ def score_table(study: VolatilityStudy, group: str, shown: Sequence[str] = SHOWN
     ).T
 
 
-def year_table(results: Results, seeds: Sequence[int]):
-    """Price, volume and ten-minute variance of each year of the markets; records means, medians and the jump.
+def year_table(seeds: Sequence[int]):
+    """Price, volume and ten-minute variance of each year of the markets.
 
     Args:
-        results: gets "mean_variance_YEAR", "median_variance_YEAR", "jump_mean" and "jump_median" (2021 over the
-            training years), "jump_mean_2020" (2021 over 2020), and the dates and lengths that define the task.
         seeds: of the markets.
+
+    Returns:
+        Values "mean_variance_YEAR", "median_variance_YEAR", "jump_mean" and "jump_median" (2021 over the training
+        years), "jump_mean_2020" (2021 over 2020), and the dates and lengths that define the task; and a table.
     """
+    found: dict[str, Any] = {}
     import pandas as pd
 
     rows: dict[int, dict[str, list[float]]] = {}
@@ -140,23 +146,27 @@ def year_table(results: Results, seeds: Sequence[int]):
         zero.append(float(np.mean(variance[train] < 1e-9)))
         last = tuple(str(end(every.date[side])) for side in (train, ~train) for end in (np.min, np.max))
     for each, row in rows.items():
-        results.record(f"mean_variance_{each}", row["mean variance ($²)"], "$²")
-        results.record(f"median_variance_{each}", row["median variance ($²)"], "$²")
-        results.record(f"mean_price_{each}", row["mean price ($)"], "$")
+        found[f"mean_variance_{each}"] = row["mean variance ($²)"], "$²"
+        found[f"median_variance_{each}"] = row["median variance ($²)"], "$²"
+        found[f"mean_price_{each}"] = row["mean price ($)"], "$"
     for name, values in jump.items():
-        results.record(f"jump_{name}", values)
-    results.record("train_level_99", levels, "$²")
-    results.record("minutes_without_trade", carried)
-    results.record("windows_without_movement", zero)
+        found[f"jump_{name}"] = values
+    found["train_level_99"] = levels, "$²"
+    found["minutes_without_trade"] = carried
+    found["windows_without_movement"] = zero
     for name, day in zip(("train_first", "train_last", "test_first", "test_last"), last, strict=True):
-        results.record(name, day)
-    results.record("look_back", task.LOOK_BACK, "min")
-    results.record("horizon", task.HORIZON, "min")
-    return pd.DataFrame({year: {name: summary(values) for name, values in row.items()} for year, row in rows.items()}).T
+        found[name] = day
+    found["look_back"] = task.LOOK_BACK, "min"
+    found["horizon"] = task.HORIZON, "min"
+    return found, pd.DataFrame(
+        {year: {name: summary(values) for name, values in row.items()} for year, row in rows.items()}
+    ).T
 
 
-def facts_table(results: Results, seed: int, real: MinuteBars | None):
-    """Stylised facts of three periods of the market and, where there are any, of real bars; records them."""
+def facts_table(seed: int, real: MinuteBars | None):
+    """Stylised facts of three periods of the market and, where there are any, of real bars: values
+    `fact/PERIOD/FACT`, and a table."""
+    found: dict[str, Any] = {}
     import pandas as pd
 
     bars = task.market(seed)
@@ -164,8 +174,8 @@ def facts_table(results: Results, seed: int, real: MinuteBars | None):
     columns |= {f"synthetic, {label}": stylised_facts(bars.between(*period)) for label, period in FACT_PERIODS.items()}
     for label, facts in columns.items():
         for fact, value in facts.items():
-            results.record(f"fact/{label}/{fact}", value)
-    return pd.DataFrame(
+            found[f"fact/{label}/{fact}"] = value
+    return found, pd.DataFrame(
         {
             label: {fact: f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}" for fact, value in facts.items()}
             for label, facts in columns.items()
@@ -197,75 +207,68 @@ def published_table(study: VolatilityStudy, published: Mapping[str, Mapping[str,
     return pd.DataFrame.from_dict(rows, orient="index").fillna("")
 
 
-def record_claims(results: Results, study: VolatilityStudy, published: Mapping[str, Mapping[str, float]]) -> None:
-    """Record, seed by seed, what the papers' sentences about Table 5.3 need, in the papers' form, and the published
+def claim_values(study: VolatilityStudy, published: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Seed by seed, what the papers' sentences about Table 5.3 need, in the papers' form, and the published
     values.
 
     Args:
-        results: gets the values.
         study: what was measured.
         published: as `published_values`.
     """
+    found: dict[str, Any] = {}
     test = {name: study.score("price", name, task.YEAR, "mape") for name in task.PAPER}
     train = {name: study.score("price", name, "train", "mape") for name in task.PAPER}
     seeds = range(min(map(len, test.values())))
     baselines = ("mlp", "linear", "lstm", "transformer")
     for name in ("implicit", "implicit_rnn"):
-        results.record(
-            f"best_baseline_over_{name}", [min(test[b][k] for b in baselines) / test[name][k] for k in seeds]
-        )
-        results.record(
-            f"best_baseline_over_{name}_train", [min(train[b][k] for b in baselines) / train[name][k] for k in seeds]
-        )
+        found[f"best_baseline_over_{name}"] = [min(test[b][k] for b in baselines) / test[name][k] for k in seeds]
+        found[f"best_baseline_over_{name}_train"] = [
+            min(train[b][k] for b in baselines) / train[name][k] for k in seeds
+        ]
     free = study.score("price", "mlp_bias_free", task.YEAR, "mape")
-    results.record("mlp_bias_free_over_implicit", [free[k] / test["implicit"][k] for k in seeds])
+    found["mlp_bias_free_over_implicit"] = [free[k] / test["implicit"][k] for k in seeds]
     order = [" < ".join(sorted(PUBLISHED_ORDER, key=lambda name: test[name][k])) for k in seeds]
-    results.record("order_in_2021", "; ".join(order))
-    results.record("order_as_published", [float(o == " < ".join(PUBLISHED_ORDER)) for o in order])
-    results.record(
-        "implicit_first",
-        [float(min(test["implicit"][k], test["implicit_rnn"][k]) < min(test[b][k] for b in baselines)) for k in seeds],
-    )
+    found["order_in_2021"] = "; ".join(order)
+    found["order_as_published"] = [float(o == " < ".join(PUBLISHED_ORDER)) for o in order]
+    found["implicit_first"] = [
+        float(min(test["implicit"][k], test["implicit_rnn"][k]) < min(test[b][k] for b in baselines)) for k in seeds
+    ]
     five = ("implicit", *baselines)
     rmse = {name: [study.score("price", name, side, "rmse") for side in SIDES] for name in five}
-    results.record("models_with_lower_mape_in_2021", [sum(test[n][k] < train[n][k] for n in five) for k in seeds])
-    results.record("models_with_higher_rmse_in_2021", [sum(rmse[n][1][k] > rmse[n][0][k] for n in five) for k in seeds])
-    results.record("mape_of_zero", study.score("control", "zero", task.YEAR, "mape"))
+    found["models_with_lower_mape_in_2021"] = [sum(test[n][k] < train[n][k] for n in five) for k in seeds]
+    found["models_with_higher_rmse_in_2021"] = [sum(rmse[n][1][k] > rmse[n][0][k] for n in five) for k in seeds]
+    found["mape_of_zero"] = study.score("control", "zero", task.YEAR, "mape")
     for name, row in published.items():
-        results.record(f"published_{name}_train", row["train"])
-        results.record(f"published_{name}_{task.YEAR}", row["test"])
-    results.record(
-        "published_below_zero_forecast", sum(row["test"] < 1 or row["train"] < 1 for row in published.values())
-    )
+        found[f"published_{name}_train"] = row["train"]
+        found[f"published_{name}_{task.YEAR}"] = row["test"]
+    found["published_below_zero_forecast"] = sum(row["test"] < 1 or row["train"] < 1 for row in published.values())
     quotients = {name: published[name]["test"] / published["implicit"]["test"] for name in baselines}
     for name, value in quotients.items():
-        results.record(f"published_quotient_{name}", value)
-    results.record("published_train_quotient_mlp", published["mlp"]["train"] / published["implicit"]["train"])
+        found[f"published_quotient_{name}"] = value
+    found["published_train_quotient_mlp"] = published["mlp"]["train"] / published["implicit"]["train"]
     best = [max(study.score("price", n, task.YEAR, "log_r2")[k] for n in task.PAPER) for k in seeds]
-    results.record("best_log_r2_in_the_papers_form", best)
+    found["best_log_r2_in_the_papers_form"] = best
     if "difference" in study.scores:
         free = ("mlp_bias_free", "implicit", "implicit_rnn")
-        results.record(
-            "lowest_log_r2_of_homogeneous_models",
-            [min(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free) for k in seeds],
-        )
-        results.record(
-            "log_har_minus_best_homogeneous",
-            [
-                study.score("control", "log_har", task.YEAR, "log_r2")[k]
-                - max(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free)
-                for k in seeds
-            ],
-        )
-    results.record("mean_forecast_in_the_papers_form", study.score("price", "implicit", task.YEAR, "mean_ratio"))
+        found["lowest_log_r2_of_homogeneous_models"] = [
+            min(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free) for k in seeds
+        ]
+        found["log_har_minus_best_homogeneous"] = [
+            study.score("control", "log_har", task.YEAR, "log_r2")[k]
+            - max(study.score("difference", n, task.YEAR, "log_r2")[k] for n in free)
+            for k in seeds
+        ]
+    found["mean_forecast_in_the_papers_form"] = study.score("price", "implicit", task.YEAR, "mean_ratio")
+    return found
 
 
-def transformer_defect(results: Results, study: VolatilityStudy, seed: int):
+def transformer_defect(study: VolatilityStudy, seed: int):
     """Spread of a transformer's outputs over inputs of very different size: as trained, fresh, and with the
     normalisation put first.
 
     For the last, the departure from linearity, |f(a + b) - f(a) - f(b) + f(0)| / spread, is measured too.
     """
+    found: dict[str, Any] = {}
     import pandas as pd
 
     rng = np.random.default_rng(seed)
@@ -289,9 +292,9 @@ def transformer_defect(results: Results, study: VolatilityStudy, seed: int):
             "standard deviation of the output": f"{spread:.2g}",
             "departure from linearity": "" if not spread else f"{bent / spread:.1g}",
         }
-        results.record(f"transformer_spread_{name.replace(' ', '_')}", spread)
-        results.record(f"transformer_bent_{name.replace(' ', '_')}", bent / spread if spread else math.nan)
-    return pd.DataFrame(rows).T
+        found[f"transformer_spread_{name.replace(' ', '_')}"] = spread
+        found[f"transformer_bent_{name.replace(' ', '_')}"] = bent / spread if spread else math.nan
+    return found, pd.DataFrame(rows).T
 
 
 def real_table(study: VolatilityStudy):
@@ -312,11 +315,10 @@ def real_table(study: VolatilityStudy):
     ).T
 
 
-def homogeneity_table(
-    results: Results, study: VolatilityStudy, profile: str, factor: float = 50.0, n_train: int | None = None
-):
+def homogeneity_table(study: VolatilityStudy, profile: str, factor: float = 50.0, n_train: int | None = None):
     """Mean |y(t u) - t y(u)| over mean t |y(u)|, form "difference", in double precision: zero for models without
     biases."""
+    found: dict[str, Any] = {}
     import pandas as pd
 
     rows: dict[str, list[float]] = {}
@@ -330,8 +332,8 @@ def homogeneity_table(
             rows.setdefault(name, []).append(float((far - factor * near).abs().mean() / (factor * near.abs().mean())))
             models[place].float()
     for name, values in rows.items():
-        results.record(f"homogeneity_{name}", values)
-    return pd.DataFrame(
+        found[f"homogeneity_{name}"] = values
+    return found, pd.DataFrame(
         {
             task.LABELS[name]: {f"mean |y({factor:g}u) − {factor:g}y(u)| / mean |{factor:g}y(u)|": summary(values, 2)}
             for name, values in rows.items()

@@ -151,8 +151,9 @@ def test_a_small_run_scores_what_its_models_say(small):
 @pytest.mark.extended
 def test_records_say_what_the_scores_say(small):
     results = Results("ch5_earthquake", profile="quick", seeds=[5])
-    earthquake_tables.record_study(results, small)
-    earthquake_tables.record_claims(results, small)
+    values, curves = earthquake_tables.study_values(small)
+    results.record_all(values | earthquake_tables.claim_values(small))
+    results.record_curves(curves)
     gains = [
         small.score("papers", "eikonet", "mse", k)[0] - small.score("papers", "implicit", "mse", k)[0]
         for k in study.SIDES
@@ -172,12 +173,13 @@ def test_records_say_what_the_scores_say(small):
     assert two_pass == pytest.approx(
         small.score("papers", "implicit", "depth_km", 9)[0] - small.score("depth_time", "implicit", "depth_km", 9)[0]
     )
-    earthquake_tables.conflict_table(results)
+    results.record_all(earthquake_tables.conflict_table()[0])
     assert results.values["depth_409_scaled"] == pytest.approx(409 / 347) and results.values[
         "depth_409_least_mse"
     ] == pytest.approx((409 / 347) ** 2 / 4)
     assert results.values["published_mlp_minus_implicit"] == pytest.approx(-0.25e-3)
-    counts = earthquake_tables.count_table(results)
+    values, counts = earthquake_tables.count_table()
+    results.record_all(values)
     assert (
         results.values["count_samples"] == 900_720 == 1296 * 695
         and results.values["count_printed_pairs_times_depths"] == 900_025
@@ -193,8 +195,8 @@ def test_records_say_what_the_scores_say(small):
         earthquake_tables.claim_table(results.values),
         earthquake_tables.two_pass_table(small),
         earthquake_tables.latitude_table(small),
-        earthquake_tables.located_table(results, small),
-        earthquake_tables.turn_table(results, small),
+        earthquake_tables.located_table(small)[1],
+        earthquake_tables.turn_table(small)[1],
     ]
     assert all(len(table) for table in tables)
     import matplotlib.pyplot as plt

@@ -33,9 +33,10 @@ def study(real):
 @pytest.fixture(scope="module")
 def results(study):
     results = Results("ch5_volatility", profile="quick", seeds=[5])
-    volatility_tables.year_table(results, [5])
-    volatility_tables.record_study(results, study)
-    volatility_tables.record_claims(results, study, volatility_tables.published_values())
+    values, curves = volatility_tables.study_values(study)
+    results.record_all(volatility_tables.year_table([5])[0] | values)
+    results.record_curves(curves)
+    results.record_all(volatility_tables.claim_values(study, volatility_tables.published_values()))
     return results
 
 
@@ -104,25 +105,22 @@ def test_tables_and_figures(study, results):
 
 
 def test_a_transformer_of_width_one_is_a_constant(study):
-    table = Results("x", "quick", [5])
-    volatility_tables.transformer_defect(table, study, 5)
-    assert table.values["transformer_spread_as_trained"] < 1e-12 and table.values["transformer_spread_fresh"] < 1e-12
-    assert table.values["transformer_spread_norm_first"] > 0.1 and table.values["transformer_bent_norm_first"] < 1e-9
+    values, _ = volatility_tables.transformer_defect(study, 5)
+    assert values["transformer_spread_as_trained"] < 1e-12 and values["transformer_spread_fresh"] < 1e-12
+    assert values["transformer_spread_norm_first"] > 0.1 and values["transformer_bent_norm_first"] < 1e-9
 
 
 def test_homogeneity_of_trained_models(study):
-    table = Results("x", "quick", [5])
-    volatility_tables.homogeneity_table(table, study, "quick", n_train=300)
+    values, _ = volatility_tables.homogeneity_table(study, "quick", n_train=300)
     for name in ("mlp_bias_free", "implicit", "implicit_rnn", "neural_ode_bias_free"):
-        assert table.values[f"homogeneity_{name}"][0] < 1e-6, name
-    assert table.values["homogeneity_lstm"][0] > 0.1
+        assert values[f"homogeneity_{name}"][0] < 1e-6, name
+    assert values["homogeneity_lstm"][0] > 0.1
 
 
 def test_facts_with_and_without_real_bars(real):
-    with_real, without = Results("x", "quick", [5]), Results("x", "quick", [5])
-    assert volatility_tables.facts_table(with_real, 5, real).shape[1] == 4
-    assert volatility_tables.facts_table(without, 5, None).shape[1] == 3
-    assert "fact/real, spring 2022/share of r = 0" in with_real.values
+    values, with_real = volatility_tables.facts_table(5, real)
+    assert with_real.shape[1] == 4 and volatility_tables.facts_table(5, None)[1].shape[1] == 3
+    assert "fact/real, spring 2022/share of r = 0" in values
 
 
 def test_real_samples_do_not_overlap(real):

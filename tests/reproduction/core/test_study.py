@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from data_gen.synthetic.functions import identity
 from reproduction.core.recipe import Recipe
-from reproduction.core.study import loglog_slope, ratio, run_study, scaled
+from reproduction.core.study import loglog_slope, over_seeds, ratio, run_study, scaled
 from reproduction.models.linear import Linear
 from reproduction.models.mlp import MLP
 
@@ -87,3 +87,8 @@ def test_epoch_evaluations_are_kept():
     study = small_study(evaluate_epochs=True)
     assert np.shape(study.histories["linear"][0].evaluation) == (40, 2)
     assert study.histories["linear"][0].evaluation[-1] == pytest.approx(study.errors["linear"][0])
+
+
+def test_facts_over_seeds_are_lists_under_their_prefix():
+    found = over_seeds("power", lambda seed: {"square": seed**2, "cube": seed**3}, [2, 3])
+    assert found == {"power_square": [4, 9], "power_cube": [8, 27]} and list(found) == ["power_square", "power_cube"]

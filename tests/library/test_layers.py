@@ -543,7 +543,7 @@ def test_given_dtypes_layouts_and_options_are_checked():
     ):
         ImplicitModel.from_matrices(eye, eye, eye, kapa=0.5)
     for kind in (ImplicitModel, ImplicitRNN):
-        with pytest.raises(TypeError, match=f"{kind.__name__} got an unexpected argument tolerance; .*solver, tol"):
+        with pytest.raises(TypeError, match="ImplicitModel got an unexpected argument tolerance; .*solver, tol"):
             kind(3, 2, 5, tolerance=1e-3)
 
 

@@ -216,7 +216,7 @@ class Programmes:
 
 
 def programmes(names: Sequence[str], seeds: Sequence[int], profile: str) -> Programmes:
-    """784-64-32-16-10 of each data set under its name, and the classifier of Fashion-MNIST with feedback, "implicit"."""
+    """784-64-32-16-10 of each data set under its name, and "implicit", that of Fashion-MNIST with feedback."""
     count = compute.PROFILES[profile]["programmes"]
     tasks: dict[str, list[Problem]] = {}
     right: dict[str, list[Samples]] = {}

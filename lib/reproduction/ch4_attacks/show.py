@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from data_gen.images.vision import CLASSES
+from reproduction.core.figures import described
+
 RED = (0.84, 0.15, 0.16)
 # column -> (label, colour of the colour-blind palette, marker, line): controls dashed, published dotted.
 STYLES: dict[str, tuple[str, int, str, str]] = {
@@ -19,6 +22,111 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
     "published_gradient": ("thesis, gradient", 1, "2", ":"),
 }
 TITLES = {"replace": "U[0, 1]", "small": "U[0, 0.1]", "sign": "to 0 or 1 by sign"}
+
+SURROGATES = ("own", "surrogate", "any_row", "untrained", "own_gradient", "surrogate_gradient", "spread", "random")
+COSTS = {
+    "S, once for the model": "matrix",
+    "ranking a thousand samples by S": "sensitivity",
+    "by the gradient": "gradient",
+    "JSMA, a tenth of the pixels": "jsma",
+}
+DISCREPANCY = {
+    "programme less trivial sum, relative": "discrepancy_gap",
+    "x0 + sigma against A x + B u + b, random u: worst, relative": "discrepancy_violation",
+    "inputs that follow the tie, %": "discrepancy_tied",
+    "change of the sum with the tie, relative": "discrepancy_tied_gap",
+}
+
+
+def programme_rows(
+    dense: Sequence[str], eps: Sequence[float], sparse: Sequence[str], counts: Sequence[int]
+) -> dict[str, str]:
+    """Label -> part of the key: facts of the programme as displayed, dense attacks by radius, sparse ones by count."""
+    rows = dict(DISCREPANCY)
+    for method in dense:
+        rows |= {f"{method.replace('_', ' ')}, eps {radius:g}": f"dense_{method}_{radius:g}" for radius in eps}
+    for method in sparse:
+        rows |= {f"{method.replace('_', ' ')}, {k} pixels": f"sparse_{method}_{k}" for k in counts}
+    return rows
+
+
+def thesis_columns(
+    printed: Mapping[str, Mapping[str, Any]], dataset: str, columns: Sequence[Any]
+) -> dict[str, dict[Any, Any]]:
+    """The two published columns of Table 4.1 beside measured ones.
+
+    Args:
+        printed: share -> column and data set -> what the thesis prints.
+        dataset: with `{}` where the first entry of a column's label stands: "{}", or one name for all.
+        columns: labels, the last entry the share and " %".
+    """
+    return {
+        f"thesis, {key}": {
+            label: printed.get(label[-1].removesuffix(" %"), {}).get(f"{key} {dataset.format(label[0])}", "none")
+            for label in columns
+        }
+        for key in ("S", "gradient")
+    }
+
+
+def protocol_rows(names: Sequence[str], protocols: Sequence[str], share: float) -> dict[str, str]:
+    """Label -> key: distances of each protocol from the published columns, and what the table's first row says."""
+    rows = {
+        f"largest distance from the published column, {protocol}: {key}": f"distance_{protocol}_{column}"
+        for protocol in protocols
+        for column, key in (("sensitivity", "S"), ("gradient", "gradient"))
+    }
+    for name in names:
+        rows[f"{name}: {share:g} % of the inputs, in pixels"] = f"{name}_first_row_pixels"
+        rows[f"{name}: clean error of the attacked samples, %"] = f"{name}_clean_error"
+        rows[f"{name}: first row of S if wrong samples count, %"] = f"{name}_wrong_counted"
+    return rows
+
+
+def with_published(
+    table: Mapping[str, Mapping[str, Any]], printed: Mapping[str, Mapping[str, Any]], name: str, shares: Sequence[float]
+) -> dict[str, Any]:
+    """The curves of a data set with the published columns, where the thesis prints a row for every share."""
+    out = {protocol: dict(columns) for protocol, columns in table.items()}
+    if all(f"{share:g}" in printed for share in shares):
+        for protocol in ("replace", "small"):
+            for column, key in (("sensitivity", "S"), ("gradient", "gradient")):
+                row = [printed[f"{share:g}"][f"{key} {name}"] for share in shares]
+                out[protocol][f"published_{column}"] = [row]
+    return out
+
+
+def share_figure(
+    source: Mapping[str, Any], names: Sequence[str], shares: Sequence[float], printed: Mapping[str, Mapping[str, Any]]
+):
+    """Table 4.1 of a results file as curves.
+
+    Args:
+        source: its content.
+        names: the data sets to show, as far as there are curves.
+        shares: where it has no values.
+        printed: share -> column and data set -> what the thesis prints.
+    """
+    given = [float(share) for share in source["values"]["shares"]] if source["values"] else shares
+    drawn = {name: source["curves"][f"table/{name}"] for name in names if f"table/{name}" in source["curves"]}
+    if "mnist" in drawn:
+        drawn["mnist"] = with_published(drawn["mnist"], printed, "mnist", given)
+    return success_against_share(drawn, given, described(source))
+
+
+def examples_figure(key: str, full: Mapping[str, Any] | None, content: Mapping[str, Any], dataset: str, name: str = ""):
+    """Attacked images of the committed full run, else of this run; None where neither has any.
+
+    Args:
+        key: of the curve.
+        full: content of the committed full run, None without one.
+        content: of this run.
+        dataset: whose classes are named.
+        name: before the note in the title.
+    """
+    source = full if full and full["curves"].get(key) else content
+    shown, note = source["curves"][key], described(source)
+    return attacked_images(shown, CLASSES[dataset], f"{name} ({note})" if name else note) if shown else None
 
 
 def with_marks(

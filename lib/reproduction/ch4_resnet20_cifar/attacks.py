@@ -25,8 +25,8 @@ from implicit_models.robustness.attacks.sparse import scores
 from implicit_models.robustness.input_sets import Box, Replace, SparseBox
 from implicit_models.sim.network.layers import read_layers
 from reproduction.ch4_attacks.compute import CLIP, COLUMNS, PROTOCOLS, pixels
+from reproduction.ch4_resnet20_cifar.packing import packed
 from reproduction.ch4_resnet20_cifar.sensitivity import distance_to_centre
-from reproduction.ch4_resnet20_cifar.show import packed
 from reproduction.resnet20.network import BATCH, classes_of
 
 # Rankings that know less than the row of S, for "replace": none of them reads the sample.
@@ -302,7 +302,7 @@ def examples(
     """The first samples that are right and that all attacks fool, as `attack_table.examples` gives them.
 
     Args: made: name -> (N, p) attacked samples. sparse: names whose changed pixels are marked.
-    Returns: one entry a sample: "label" and "panels", each with "name", "image" (`cifar_figures.packed`), "predicted"
+    Returns: one entry a sample: "label" and "panels", each with "name", "image" (`packing.packed`), "predicted"
     and "marked", the pixels of which a colour changed.
     """
     u = np.asarray(u, dtype=np.float64)

@@ -5,18 +5,19 @@ import numpy as np
 import pytest
 
 from reproduction.ch4_attacks.show import RED
+from reproduction.ch4_resnet20_cifar import packing
 from reproduction.ch4_resnet20_cifar import show as figures
 
 
 def test_packing_keeps_eight_bits_exactly():
     values = np.arange(256) / 255
-    assert np.array_equal(figures.unpacked(figures.packed(values)), values) and len(figures.packed(values)) == 512
-    assert np.array_equal(figures.unpacked(figures.packed(np.array([-0.2, 1.7]))), [0, 1])
+    assert np.array_equal(packing.unpacked(packing.packed(values)), values) and len(packing.packed(values)) == 512
+    assert np.array_equal(packing.unpacked(packing.packed(np.array([-0.2, 1.7]))), [0, 1])
 
 
 def test_colours_and_marks():
     planes = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]], dtype=float)
-    shown = figures.colour_image(figures.packed(planes.ravel()), [3])
+    shown = figures.colour_image(packing.packed(planes.ravel()), [3])
     assert (
         shown.shape == (2, 2, 3)
         and np.allclose(shown[0, 0], [1, 0, 0])
@@ -24,7 +25,7 @@ def test_colours_and_marks():
         and np.allclose(shown[1, 1], RED)
     )
     with pytest.raises(ValueError, match="5 pixels"):
-        figures.colour_image(figures.packed(np.zeros(15)))
+        figures.colour_image(packing.packed(np.zeros(15)))
 
 
 def test_curves_are_medians_over_draws():

@@ -23,7 +23,16 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
 }
 TITLES = {"replace": "U[0, 1]", "small": "U[0, 0.1]", "sign": "to 0 or 1 by sign"}
 
-SURROGATES = ("own", "surrogate", "any_row", "untrained", "own_gradient", "surrogate_gradient", "spread", "random")
+SURROGATES = {  # what ranks -> part of the key
+    "own": "own",
+    "surrogate": "surrogate",
+    "any row": "any_row",
+    "untrained": "untrained",
+    "own gradient": "own_gradient",
+    "surrogate gradient": "surrogate_gradient",
+    "spread": "spread",
+    "random": "random",
+}
 COSTS = {
     "S, once for the model": "matrix",
     "ranking a thousand samples by S": "sensitivity",

@@ -5,7 +5,7 @@ A value that depends on a draw, or on a network with random weights, has one num
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from reproduction.resnet20 import network as networks
 Rates = dict[str, list[float]]  # key -> per cent, one a seed
 Printed = Mapping[str, Mapping[str, float]]  # share -> column and data set -> rate, as the thesis prints them
 RANKED = ("sensitivity", "gradient")  # the columns of Table 4.1
+ROWS = {"0.1": "p0p1", "1": "p1", "10": "p10", "20": "p20", "30": "p30"}  # share -> row of the printed table
 IGNORANT = ("any_row", "untrained", "disc")  # rankings that the printed column of the gradient is compared with
 
 
@@ -188,6 +189,17 @@ def leads(rates: Rates, shares: Sequence[float]) -> dict[str, Any]:
             values |= {f"{protocol}_S_less_{other}_{share:g}": (gap, "points") for share, gap in each.items()}
             values[f"{protocol}_rows_S_leads_{other}"] = sum(float(np.median(gap)) > 0 for gap in each.values())
     return values | {f"replace_S_less_disc_{share:g}": (less("replace", "disc", share), "points") for share in shares}
+
+
+def printed_rows(shares: Sequence[float], published: Callable[[str], Mapping[str, float]]) -> Printed:
+    """The rows of Table 4.1 that the thesis prints for these shares.
+
+    Args:
+        shares: per cent of the inputs.
+        published: claim id -> published value, as `reproduction.book.claims.published_value`.
+    """
+    given = {f"{share:g}" for share in shares}
+    return {share: published(f"ch4-t41-{row}") for share, row in ROWS.items() if share in given}
 
 
 def distances(rates: Rates, printed: Printed) -> dict[str, float]:

@@ -51,6 +51,13 @@ MAPS = {
     "airplane: without the tenth with largest S": "pixels_first_top_loss",
     "airplane: without a random tenth": "pixels_first_random_loss",
 }
+RANKINGS = {
+    "sensitivity": "sensitivity",
+    "gradient": "gradient",
+    "label gradient": "label_gradient",
+    "random": "random",
+    "jsma": "jsma",
+}
 KNOWING = {  # what a ranking knows -> column
     "row of S": "sensitivity",
     "mean row of S: no class": "any_row",
@@ -98,6 +105,11 @@ def matrix_texts(values: Mapping[str, Any], S: Float[np.ndarray, "q p"]) -> dict
         "S": f"{S.shape[0]} x {S.shape[1]}",
     }
     return {label: {"measured": text} for label, text in texts.items()}
+
+
+def table_columns(shares: Sequence[float]) -> dict[tuple[str, str], str]:
+    """Protocol and share -> keys of Table 4.1, a ranking for `{}`."""
+    return {(protocol, f"{share:g} %"): f"{protocol}_{{}}_{share:g}" for protocol in TITLES for share in shares}
 
 
 def knowing_columns() -> dict[str, str]:

@@ -175,7 +175,7 @@ class Results:
         parts: Mapping[Any, str],
         columns: Mapping[str, str],
         *,
-        corner: str = "",
+        corner: str | Sequence[str] = "",
         texts: Mapping[Any, Mapping[str, Any]] | None = None,
         digits: int = 3,
     ):
@@ -187,7 +187,7 @@ class Results:
             parts: label of a row -> its part of the keys; labels that are tuples make an index of several levels.
             columns: label of a column -> its keys, with `{}` where the row's part stands; a cell without a value is
                 empty.
-            corner: what the rows are, above their labels.
+            corner: what the rows are, above their labels; one text a level where these are tuples.
             texts: label of a row -> label of a column -> what stands there instead. Rows and columns that only occur
                 here come last.
             digits: of a number that is not whole.

@@ -73,6 +73,10 @@ def test_rows_are_recorded_values_by_row_and_column():
     assert table.index.tolist() == ["A", "B", "exact"] and table.index.name == "model"
     assert table["error"].tolist() == ["2 [1, 3]", "0.12346", "none"]
     assert table["size"].tolist() == ["", "7", ""]
+    levels = results.rows({("A", "x"): "a", ("B", "y"): "b"}, {"error": "mse_{}"}, corner=("model", "of"))
+    assert list(levels.index.names) == ["model", "of"] and levels.loc[("B", "y"), "error"] == "0.123"
+    empty = results.rows({}, {"error": "mse_{}"}, corner=("model", "of"))
+    assert empty.empty and list(empty.columns) == ["error"]
     with pytest.raises(KeyError, match="'time_{}' for a, b"):
         results.rows({"A": "a", "B": "b"}, {"time": "time_{}"})
 

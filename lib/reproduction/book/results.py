@@ -175,7 +175,7 @@ class Results:
         parts: Mapping[Any, str],
         columns: Mapping[str, str],
         *,
-        corner: str = "",
+        corner: str | Sequence[str] = "",
         texts: Mapping[Any, Mapping[str, Any]] | None = None,
         digits: int = 3,
     ):
@@ -184,10 +184,11 @@ class Results:
         It only shows: labels and texts enter no key of the notebook's results.
 
         Args:
-            parts: label of a row -> its part of the keys; labels that are tuples make an index of several levels.
+            parts: label of a row -> its part of the keys; labels that are tuples make an index of several levels. No
+                rows are an empty table.
             columns: label of a column -> its keys, with `{}` where the row's part stands; a cell without a value is
                 empty.
-            corner: what the rows are, above their labels.
+            corner: what the rows are, above their labels; one text a level where these are tuples.
             texts: label of a row -> label of a column -> what stands there instead. Rows and columns that only occur
                 here come last.
             digits: of a number that is not whole.
@@ -200,7 +201,7 @@ class Results:
         table: dict[Any, dict[str, Any]] = {row: {} for row in parts}
         for column, pattern in columns.items():
             keys = {row: pattern.format(part) for row, part in parts.items()}
-            if not any(key in self.values for key in keys.values()):
+            if keys and not any(key in self.values for key in keys.values()):
                 raise KeyError(
                     f"{self.notebook}: no value is recorded under {pattern!r} for {', '.join(parts.values())}"
                 )
@@ -208,6 +209,8 @@ class Results:
                 table[row][column] = summary(self.values[key], digits) if key in self.values else ""
         for row, cells in (texts or {}).items():
             table.setdefault(row, {}).update(cells)
+        if not table:
+            return pd.DataFrame(columns=list(columns))
         return pd.DataFrame.from_dict(table, orient="index").fillna("").rename_axis(corner or None)
 
 

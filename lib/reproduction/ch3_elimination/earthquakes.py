@@ -9,7 +9,7 @@ wider has 4,750 features; of its rows a sample is screened.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,13 +28,9 @@ from implicit_models.sim.network.teacher import teacher_matrices
 from implicit_models.sim.solvers.elimination import eliminate
 from implicit_models.sim.solvers.rows import solve_rows
 from implicit_models.sim.solvers.screening import Screening
-from reproduction.book.claims import published_value
-from reproduction.book.results import Results, summary
 from reproduction.ch3_bisection.compute import BallRows
 from reproduction.ch3_elimination.compute import ORDERS, feature_rows, removal_curve, removal_order
 from reproduction.ch5_earthquake.task import KAPPA, N_STATES, TOLERANCE
-from reproduction.core.figures import described
-from reproduction.core.plots import legend_below
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
 from reproduction.core.scores import count_parameters, dtype_of, predict
@@ -326,139 +322,3 @@ def relative_residuals(G: np.ndarray, C: np.ndarray, zz: np.ndarray, A: np.ndarr
     """Median over rows of ||M a - z||^2 / ||z||^2."""
     square = zz - 2 * np.einsum("ij,ij->i", A, C) + np.einsum("ij,ij->i", A @ G, A)
     return float(np.median(np.maximum(square, 0.0) / zz))
-
-
-def record_quake(
-    results: Results, each: Sequence[QuakeElimination], sampled_rows: Sequence[SampledRows], epicentres: int
-) -> None:
-    """Record what the earthquake half measured, a value a seed; curves under quake/ORDER."""
-    first = each[0]
-    results.record("quake_features", first.features)
-    results.record("quake_features_of_the_stated_net", 6 * N_STATIONS + sum(WIDTHS))
-    results.record("quake_features_of_one_ten_times_wider", 6 * N_STATIONS + 10 * sum(WIDTHS))
-    results.record("quake_sources", first.n_train)
-    results.record("quake_sources_stated", epicentres * 695)
-    for key in ("constant", "variance", "teacher", "implicit", "train_teacher"):
-        results.record(f"quake_{key}", [getattr(e, key) for e in each])
-    for key in ("certified", "slack", "per_row"):
-        results.record(f"quake_{key}", [getattr(e, key) for e in each], "%")
-    results.record("quake_wrong", sum(e.wrong for e in each) + sum(r.wrong for r in sampled_rows))
-    results.record("quake_failed_rows", sum(e.failed for e in each))
-    results.record(
-        "quake_training_cpu_seconds", sum(e.seconds for e in each) + sum(r.seconds for r in sampled_rows), "s"
-    )
-    for order in ORDERS:
-        results.record_curve(f"quake/{order}", [e.curves[order] for e in each])
-        results.record_curve(f"quake_rows/{order}", [r.residual[order] for r in sampled_rows])
-        for at, share in enumerate(first.curves[order]["share"]):
-            for key in ("mse", "head", "longitude_deg", "latitude_deg"):
-                results.record(
-                    f"quake_rise_{key}_{order}_{share:g}",
-                    [e.curves[order][key][at] - e.curves[order][key][0] for e in each],
-                    "°" if key.endswith("deg") else "",
-                )
-            results.record(
-                f"quake_lost_{order}_{share:g}",
-                [
-                    100
-                    * (e.curves[order]["mse"][at] - e.curves[order]["mse"][0])
-                    / (e.variance - e.curves[order]["mse"][0])
-                    for e in each
-                ],
-                "%",
-            )
-    results.record("quake_mse_without_removal", [e.curves[ORDERS[0]]["mse"][0] for e in each])
-    results.record("quake_well_posed_without_removal", all(e.curves[ORDERS[0]]["well_posed"][0] > 0 for e in each))
-    results.record(
-        "quake_not_well_posed", sum(w == 0 for e in each for c in e.curves.values() for w in c["well_posed"])
-    )
-    results.record("quake_rows_features", sampled_rows[0].features)
-    results.record("quake_rows_slack", [r.slack for r in sampled_rows], "%")
-    results.record("quake_rows_certified", [r.certified for r in sampled_rows], "%")
-    results.record("quake_rows_seconds", [r.seconds_a_row for r in sampled_rows], "s")
-
-
-def baseline_table(each: Sequence[QuakeElimination]):
-    """Test MSE of the trained models beside constants."""
-    import pandas as pd
-
-    loss = published_value("ms-elim-quake-baselines")
-    rows = {
-        "training mean": ("", "constant"),
-        "best constant: the variance of the labels": ("", "variance"),
-        "residual MLP": (f"{loss['EikoNet']:g}", "teacher"),
-        "the same on its training events": ("", "train_teacher"),
-        "implicit model": (f"{loss['implicit']:g}", "implicit"),
-    }
-    return pd.DataFrame(
-        {
-            row: {"published": text, "test MSE": summary([getattr(e, key) for e in each])}
-            for row, (text, key) in rows.items()
-        }
-    ).T
-
-
-def removal_table(each: Sequence[QuakeElimination]):
-    """Test MSE with the teacher's read-out, and with a refitted one, at each share of features removed."""
-    import pandas as pd
-
-    shares = each[0].curves[ORDERS[0]]["share"]
-    return pd.DataFrame(
-        {
-            order: {
-                f"{share:g} %": (
-                    f"{summary([e.curves[order]['mse'][k] for e in each])};"
-                    f" {summary([e.curves[order]['head'][k] for e in each])}"
-                )
-                for k, share in enumerate(shares)
-            }
-            for order in ORDERS
-        }
-    )
-
-
-def rows_table(sampled_rows: Sequence[SampledRows]):
-    """Residual of sampled rows of the wide teacher, relative to the size of their targets, at each share removed."""
-    import pandas as pd
-
-    return pd.DataFrame(
-        {
-            order: {
-                f"{share:g} %": summary([r.residual[order][k] for r in sampled_rows], 2)
-                for k, share in enumerate(sampled_rows[0].share)
-            }
-            for order in ORDERS
-        }
-    )
-
-
-def removal_figure(content: Mapping[str, Any]):
-    """Figure 9, right: test MSE against the share of features removed (a results file's content)."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.2, 4.4))
-    for order, marker, line in (("correlation", "o", "-"), ("magnitude", "v", "--"), ("random", "x", ":")):
-        each = content["curves"][f"quake/{order}"]
-        y = np.array([[float(v) for v in curve["mse"]] for curve in each])
-        middle = np.median(y, axis=0)
-        axes.errorbar(
-            each[0]["share"],
-            middle,
-            yerr=[middle - y.min(axis=0), y.max(axis=0) - middle],
-            marker=marker,
-            linestyle=line,
-            capsize=2,
-            label=order,
-        )
-    for key, label, line in (("variance", "best constant", "-."), ("teacher", "residual MLP", "-")):
-        axes.axhline(
-            np.median([float(v) for v in content["values"][f"quake_{key}"]]),
-            color="0.4",
-            linewidth=0.9,
-            linestyle=line,
-            label=label,
-        )
-    axes.set(xlabel="features removed (%)", ylabel="test MSE, scaled labels", yscale="log")
-    axes.set_title(f"45 stations ({described(content)})", fontsize="medium")
-    legend_below(axes)
-    return figure

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +21,6 @@ from implicit_models.sim.report import SparsityReport
 from implicit_models.sim.row_models import ByPosition, SharedKernels
 from implicit_models.sim.sparse_model import SparseModel
 from reproduction.core.counts import parameters_shown
-from reproduction.core.plots import legend_below
 from reproduction.core.pruning import magnitude_prune, retrain
 from reproduction.core.recipe import Recipe
 from reproduction.core.scores import accuracy_of
@@ -30,16 +28,6 @@ from reproduction.core.train import train
 from reproduction.tutorial_sparsify.network import Task
 
 BATCH = 200
-# name -> (label, colour of the colour-blind palette, marker, line); the options of `sparsify` are in VARIANTS.
-STYLES: dict[str, tuple[str, int, str, str]] = {
-    "l1": ("l1 solution, teacher's states", 3, "v", "-"),
-    "refit": ("refit, teacher's states", 1, "^", "-"),
-    "student": ("refit, own states", 9, "s", "-"),
-    "head": ("refit, own states, head", 0, "o", "-"),
-    "shared": ("same, shared kernels", 2, "D", "-"),
-    "magnitude": ("magnitude pruning", 7, "x", "--"),
-    "magnitude_retrained": ("magnitude, retrained on the samples", 4, "P", "--"),
-}
 VARIANTS: dict[str, dict[str, Any]] = {
     "l1": {"rows": ByPosition(refit=None), "states": "teacher", "head": False},
     "refit": {"states": "teacher", "head": False},
@@ -47,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "head": {},
     "shared": {"rows": SharedKernels()},
 }
+CONTROLS = ("magnitude", "magnitude_retrained")
 
 
 def budget_of(text: str) -> Budget:
@@ -155,24 +144,6 @@ def stored_bytes(model: nn.Module) -> int:
     return total + item * sum(model.layers.kernel_weights(i) for i in kept)
 
 
-def layer_rows(report: SparsityReport) -> dict[str, dict[str, Any]]:
-    """Layer -> what its report says, for a table."""
-    return {
-        layer.name: {
-            "rows": layer.rows,
-            "columns a row may use": layer.columns,
-            "used, median": layer.support,
-            "entries": layer.entries,
-            "the network's": layer.own_entries,
-            "R2, fit": round(layer.fit, 3),
-            "R2, held out": None if layer.held_out is None else round(layer.held_out, 3),
-            "largest gap": f"{layer.gap:.0e}",
-            "status": ", ".join(f"{name}: {count}" for name, count in layer.status.items()),
-        }
-        for layer in report.layers
-    }
-
-
 def trainable(model: SparseModel) -> list[nn.Parameter]:
     """Make the shifts of the rows and the head parameters, in place, and return them: what gradient steps can reach.
 
@@ -205,33 +176,3 @@ def refusal(call: Callable[[], Any]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     raise RuntimeError("nothing was refused")
-
-
-def tradeoff(axes, curves: Mapping[str, Sequence[Sequence[Mapping[str, float]]]], dense: float) -> None:
-    """Accuracy against sparsity, medians over seeds with the range; dense: accuracy of the network itself.
-
-    Args: curves: name -> one list of points a seed.
-    """
-    import seaborn
-
-    palette = seaborn.color_palette("colorblind")
-    for name, seeds in curves.items():
-        label, colour, marker, line = STYLES[name]
-        x = np.median([[float(p["sparsity"]) for p in points] for points in seeds], axis=0)
-        y = np.array([[float(p["accuracy"]) for p in points] for points in seeds])
-        middle, order = np.median(y, axis=0), np.argsort(x)
-        bars = np.abs(np.vstack([y.min(axis=0), y.max(axis=0)]) - middle)
-        axes.errorbar(
-            x[order],
-            middle[order],
-            yerr=bars[:, order],
-            capsize=2,
-            linewidth=1.4,
-            label=label,
-            color=palette[colour],
-            marker=marker,
-            linestyle=line,
-        )
-    axes.axhline(dense, color="0.4", linewidth=1, linestyle=":", label="the network itself")
-    axes.set(xlabel="multiplications saved (%)", ylabel="test accuracy (%)")
-    legend_below(axes)

@@ -9,6 +9,7 @@ from implicit_models.seismology.encoding import Encoding
 from implicit_models.sim.network.states import states
 from reproduction.book.results import Results, numbers
 from reproduction.ch3_elimination import earthquakes as quake
+from reproduction.ch3_elimination import measures, show
 from reproduction.core.scores import count_parameters
 
 
@@ -95,7 +96,8 @@ def test_removal_costs_a_wide_row_its_fit(both):
 
 def test_records(both):
     results = Results("ch3_elimination", profile="quick", seeds=[4])
-    quake.record_quake(results, [both[0]], [both[1]], 3)
+    results.record_all(measures.quake_values([both[0]], [both[1]], 3))
+    results.record_curves(measures.quake_curves([both[0]], [both[1]]))
     assert (
         results.values["quake_features_of_the_stated_net"] == 718
         and results.values["quake_features_of_one_ten_times_wider"] == 4750
@@ -107,10 +109,10 @@ def test_records(both):
         pytest.approx(100 * (curve[2] - curve[0]) / (both[0].variance - curve[0]))
     ]
     assert (
-        len(quake.baseline_table([both[0]])) == 5
-        and quake.removal_table([both[0]]).shape == (3, 3)
-        and quake.rows_table([both[1]]).shape == (3, 3)
+        len(show.baseline_table([both[0]])) == 5
+        and show.quake_removal_table([both[0]]).shape == (3, 3)
+        and show.rows_table([both[1]]).shape == (3, 3)
     )
-    figure = quake.removal_figure(results.content())
+    figure = show.quake_figure(results.content())
     lines = [container.lines[0] for container in figure.axes[0].containers]
     np.testing.assert_allclose(lines[2].get_ydata(), curve)

@@ -17,7 +17,7 @@ from reproduction.ch3_resnet20_cifar import kernel_rows
 from reproduction.ch3_resnet20_cifar import kernels as kernel_study
 from reproduction.ch3_resnet20_cifar import search as resnet_search
 from reproduction.ch3_resnet20_cifar import tables as resnet_tables
-from reproduction.ch3_resnet20_cifar.show import against_images, by_iteration, by_layer, frontier
+from reproduction.ch3_resnet20_cifar.figures import against_images, by_iteration, by_layer, frontier
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from data_gen.core.dataset import Dataset
 from implicit_models.layers import ImplicitModel
 from implicit_models.sim.network.states import states
-from reproduction.ch3_scaling import (
+from reproduction.ch3_scaling.compute import (
     available_cores,
     chunk_costs,
     compare_backends,

@@ -13,6 +13,7 @@ from torch import nn
 from implicit_models.sim.layerwise import sparsify
 from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty
 from reproduction.tutorial_sparsify import compute as tutorial
+from reproduction.tutorial_sparsify import show
 from reproduction.tutorial_sparsify.network import Task, small_network
 
 
@@ -184,7 +185,7 @@ def test_refusals_are_texts_of_errors():
 
 def test_table_of_layers(task):
     report = sparsify(task.network, task.u[:60], Cardinality(0.3), held_out=task.u[60:]).report
-    rows = tutorial.layer_rows(report)
+    rows = show.layer_rows(report)
     assert len(rows) == len(report.layers) == 3
     for row in rows.values():
         assert (
@@ -201,7 +202,7 @@ def test_times_and_curve(task):
         [{"sparsity": 80.0, "accuracy": 60.0}, {"sparsity": 20.0, "accuracy": 90.0}],
         [{"sparsity": 82.0, "accuracy": 70.0}, {"sparsity": 22.0, "accuracy": 92.0}],
     ]
-    tutorial.tradeoff(axes, {"head": points}, 93.0)
+    show.tradeoff(axes, {"head": points}, 93.0)
     assert np.allclose(axes.containers[0].lines[0].get_xdata(), [21, 81]) and np.allclose(
         axes.containers[0].lines[0].get_ydata(), [91, 65]
     )

@@ -208,8 +208,8 @@ def earthquake(
             two depths that are one row of the travel-time table.
         TypeError: an argument of another kind, which is named.
 
-    Source: Ganesh (2023), section 4.2 and Table 1; Decugis et al. (2024), A.4 and Table 3; Tsai thesis (2024), section
-    5.3.
+    Source:
+        Ganesh (2023), section 4.2 and Table 1; Decugis et al. (2024), A.4 and Table 3; Tsai thesis (2024), section 5.3.
     """
     _check_options(
         n_stations, min_dist_deg=min_dist_deg, max_dist_deg=max_dist_deg, noise_s=noise_s, noise_deg=noise_deg

@@ -62,7 +62,8 @@ def cifar10(
         DatasetUnavailable: no source has it; the message lists what was tried.
         ValueError: a size below 1 or above what there is.
 
-    Source: Krizhevsky (2009).
+    Source:
+        Krizhevsky (2009).
     """
     arrays, meta = _images(subset)
     splits = []
@@ -86,7 +87,8 @@ def resnet20_weights() -> tuple[dict[str, np.ndarray], str]:
     Raises:
         DatasetUnavailable: no source has them.
 
-    Source: Idelbayev (2018): 91.73 % on the full test set; inputs are normalised by the mean and deviation of ImageNet.
+    Source:
+        Idelbayev (2018): 91.73 % on the full test set; inputs are normalised by the mean and deviation of ImageNet.
     """
     return _find("resnet20_cifar10", {WEIGHTS: _weights_of_arrays, CHECKPOINT: _weights_of_checkpoint}, CHECKPOINT)
 

@@ -77,7 +77,8 @@ def fashion_mnist(seed: int = 0, n_train: int | None = None, n_test: int | None 
         DatasetUnavailable: no source has it; the message lists what was tried.
         ValueError: a size below 1 or above what there is.
 
-    Source: Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747.
+    Source:
+        Xiao, Rasul and Vollgraf (2017), arXiv:1708.07747.
     """
     return _load_idx(FASHION_MNIST, seed, n_train, n_test)
 
@@ -87,7 +88,8 @@ def mnist(seed: int = 0, n_train: int | None = None, n_test: int | None = None) 
 
     Arguments, result and errors are those of `fashion_mnist`.
 
-    Source: LeCun, Bottou, Bengio and Haffner (1998), Proceedings of the IEEE 86.
+    Source:
+        LeCun, Bottou, Bengio and Haffner (1998), Proceedings of the IEEE 86.
     """
     return _load_idx(MNIST, seed, n_train, n_test)
 
@@ -105,7 +107,8 @@ def digits(seed: int = 0, n_train: int | None = None, n_test: int | None = None)
     Raises:
         ValueError: a size below 1 or above what there is.
 
-    Source: Alpaydin and Kaynak (1998), UCI machine learning repository, CC BY 4.0.
+    Source:
+        Alpaydin and Kaynak (1998), UCI machine learning repository, CC BY 4.0.
     """
     from sklearn.datasets import load_digits
 

@@ -79,7 +79,8 @@ def volatility(
             split without samples, more training samples asked for than there are, or a training set without any
             movement, which has no scale.
 
-    Source: Decugis et al. (2024), section 2.2; Tsai thesis (2024), section 5.2.
+    Source:
+        Decugis et al. (2024), section 2.2; Tsai thesis (2024), section 5.2.
     """
     for name, value, known in (
         ("inputs", inputs, ("price", "difference")),
@@ -165,9 +166,11 @@ class Samples:
 def samples(bars: MinuteBars, look_back: int, horizon: int, stride: int) -> Samples:
     """Every window of the bars that begins at a stride-th minute of a session and stays inside it.
 
-    Args: as `volatility`.
+    Args:
+        as `volatility`.
 
-    Raises: as `MinuteBars.windows`.
+    Raises:
+        as `MinuteBars.windows`.
     """
     first = bars.windows(look_back + horizon, stride)
     return Samples(bars.date[first], bars.vwap[first[:, None] + np.arange(look_back + horizon)], look_back)

@@ -56,7 +56,8 @@ def identity(
     Raises:
         ValueError: a size below 1, or a half-width or shift that is negative or not finite.
 
-    Source: Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
+    Source:
+        Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
     """
     _check_sizes(n_train=n_train, n_test=n_test, dim=dim)
     if not (math.isfinite(half_width) and half_width > 0):
@@ -117,8 +118,9 @@ def addition(
     Raises:
         ValueError: a size, width, interval or option outside its domain.
 
-    Source: Ganesh (2023), section 3.1 and Tables 1, 3; Decugis et al. (2024), section 2.1 and
-        Table 3; Tsai thesis (2024), section 5.2 and Table 5.2.
+    Source:
+        Ganesh (2023), section 3.1 and Tables 1, 3; Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024),
+        section 5.2 and Table 5.2.
     """
     return _arithmetic("addition", 1.0, n_train, n_test, dim, t, ranges, terms, indices, seed)
 

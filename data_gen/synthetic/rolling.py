@@ -45,7 +45,8 @@ def rolling_average(
     Raises:
         ValueError, TypeError: a size that is no positive integer, or a mean or shift beyond float32 or not finite.
 
-    Source: Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
+    Source:
+        Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
     """
     check_sizes(1, n_train=n_train, n_test=n_test, length=length)
     _check_float32("mean", [mean])
@@ -79,7 +80,8 @@ def rolling_argmax(
     Raises:
         ValueError, TypeError: a size that is no positive integer, or a scale not positive and finite in float32.
 
-    Source: Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
+    Source:
+        Decugis et al. (2024), section 2.1 and Table 3; Tsai thesis (2024), section 5.2.
     """
     check_sizes(1, n_train=n_train, n_test=n_test, length=length)
     _check_float32("scales", scales)

@@ -67,7 +67,8 @@ def spiky(
         ValueError, TypeError: a size or option outside its domain; more spikes than slots; a part no longer than a
             window.
 
-    Source: Tsai thesis (2024), section 5.2; Ganesh (2023), appendix A.4; Decugis et al. (2024), appendix A.3.
+    Source:
+        Tsai thesis (2024), section 5.2; Ganesh (2023), appendix A.4; Decugis et al. (2024), appendix A.3.
     """
     check_sizes(1, n_train=n_train, n_test=n_test, spike_length=spike_length, look_back=look_back, horizon=horizon)
     check_sizes(0, n_spikes=n_spikes, n_spikes_test=n_spikes_test)

@@ -66,7 +66,8 @@ def newsgroups(
         ModuleNotFoundError: scikit-learn or sentence-transformers is missing; the message says what to install.
         ValueError: an unknown option, or a size outside the data set.
 
-    Source: Lang (1995), "NewsWeeder"; the by-date version of Rennie.
+    Source:
+        Lang (1995), "NewsWeeder"; the by-date version of Rennie.
     """
     for name, value, known in (
         ("split", split, SPLITS),

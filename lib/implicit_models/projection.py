@@ -139,7 +139,8 @@ def project_rows_(A: Float[Tensor, "n m"] | Float[np.ndarray, "n m"], kappa: flo
     operation in
     place: that backward pass then raises.
 
-    Raises: as `project_rows`; ValueError for a NumPy array that is read-only.
+    Raises:
+        as `project_rows`; ValueError for a NumPy array that is read-only.
     """
     _check(A, kappa)
     if isinstance(A, np.ndarray):

@@ -66,7 +66,6 @@ def test_is_thin(name):
             assert not re.search(r"^\s*(class |!|%)", cell_text(cell), flags=re.MULTILINE)
 
 
-# Notebooks that are not checked yet; the same list keeps them from the formatter.
 def test_is_short(name):
     """At most 25 cells; cells of code have fewer than 20 lines, and these fewer than 100 characters."""
     cells = read_notebook(name)["cells"]

@@ -230,7 +230,8 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     infinity norm, |y_k(u) - y_k(v)| <= (e_k L_f,k + c_k L_g,k) max|u - v|, kept in `model.lipschitz` (q,), inf where a
     part has no certificate.
 
-    Args: as `add`.
+    Args:
+        as `add`.
 
     Raises:
         ValueError: naming the factor without a bound (a skip D, or a read-out of ReLU states that an input drives, has

@@ -418,7 +418,8 @@ def equilibrium(
 
     Returns:
         x (N, n).
-    Raises: as `solve_equilibrium`; a backward pass that does not converge warns or raises `NotConverged` as well.
+    Raises:
+        as `solve_equilibrium`; a backward pass that does not converge warns or raises `NotConverged` as well.
 
     Source:
         Tsai (2024), section 5.2.

@@ -217,8 +217,9 @@ def recurrence(
     """Hidden states (N, T, h) of every step, with exact gradients, and the statistics of the solves joined over the
     steps.
 
-    Args: the cell's matrices, S (N, T, p) with N and T at least 1, h0 (N, h) or None; checked by the caller, see
-        `supports`.
+    Args:
+        the cell's matrices, S (N, T, p) with N and T at least 1, h0 (N, h) or None; checked by the caller, see
+            `supports`.
     """
     call = _Call(act, _Sequences(A, B, C, S.shape[0], S.shape[1], act, settings))
     Y = _Recurrence.apply(A, B, C, D, b, d, S, h0, call)

@@ -203,11 +203,14 @@ def interval_training_loss(
     """Mean of clean * CE(y(u0)) + (1 - clean) * worst-case CE over the interval margins.
 
     Mathematics: the worst case over margins m_j >= interval_margins_j is LSE_j(-m_j), exact for a one-hot class.
-    Args: as `interval_margins`; clean: weight of the samples' own cross-entropy, in [0, 1].
+    Args:
+        as `interval_margins`
+        clean: weight of the samples' own cross-entropy, in [0, 1].
 
     Returns:
         scalar tensor; project the model after each step as always.
-    Raises: as `interval_margins`; ValueError for a weight outside [0, 1].
+    Raises:
+        as `interval_margins`; ValueError for a weight outside [0, 1].
 
     Source:
         Gowal et al., ICCV 2019, (6) (mix and schedules); Tsai thesis (2024), section 4.3.

@@ -247,8 +247,9 @@ def network_sensitivity(
 ) -> Float[np.ndarray, "q p"]:
     """S (q, p) of a torch network in evaluation mode, float64; the inputs of a sample are flattened.
 
-    Args: network; rows of S wanted, None for all; input_shape of one sample, None for a network that begins with a
-        linear layer.
+    Args:
+        network; rows of S wanted, None for all; input_shape of one sample, None for a network that begins with a linear
+            layer.
 
     Raises:
         ValueError: for a network in training mode whose layers depend on it, for an operation that has no rule, and

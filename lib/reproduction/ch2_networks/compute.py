@@ -357,8 +357,9 @@ def network_structure(image_size: int, seed: int) -> tuple[Any, list[int], dict[
     """A of a 20-layer residual network with weights at random, sizes of its blocks in the order of states, and how it
     is made.
 
-    Returns: the CSR matrix (later layers first); sizes of the 19 blocks; entries off the blocks of the layer before
-    (skips), their number a row, and entries on or below the diagonal.
+    Returns:
+        the CSR matrix (later layers first); sizes of the 19 blocks; entries off the blocks of the layer before (skips),
+        their number a row, and entries on or below the diagonal.
     """
     from implicit_models.compose.network import assemble
     from reproduction.models.resnet20 import ResNet20

@@ -99,9 +99,10 @@ def picard_facts(
 ) -> dict[str, float]:
     """Theorem 1 and its proof on random models scaled to a Perron-Frobenius eigenvalue of .5 to .95.
 
-    Returns: "disagreements": starts that do not end at the solution reached from 0; "step_violations" of the bound on
-    successive differences, eta(x(t+1) - x(t)) <= N eta(x(t) - x(t-1)), eta the norms of the blocks; "rate_over_pf":
-    largest rate of convergence over the eigenvalue; "iterations": median from 0 to a change of 3e-6.
+    Returns:
+        "disagreements": starts that do not end at the solution reached from 0; "step_violations" of the bound on
+        successive differences, eta(x(t+1) - x(t)) <= N eta(x(t) - x(t-1)), eta the norms of the blocks; "rate_over_pf":
+        largest rate of convergence over the eigenvalue; "iterations": median from 0 to a change of 3e-6.
     """
     rng = np.random.default_rng(seed)
     activation = list(blocks)
@@ -157,9 +158,10 @@ def triangular_facts(count: int, seed: int, n: int = 5) -> dict[str, float]:
     """ReLU and triangular A (Remark 3): the criterion diag(A) < 1, the recursion, and how far the PF condition falls
     short.
 
-    Returns: "criterion_errors": cases in which diag(A) < 1 and uniqueness disagree; "recursion_error": largest
-    difference from the only solution found by enumeration; "pf_misses": well-posed cases that the PF condition refuses;
-    "certified": those that `certificate` accepts; "posed": well-posed cases.
+    Returns:
+        "criterion_errors": cases in which diag(A) < 1 and uniqueness disagree; "recursion_error": largest difference
+        from the only solution found by enumeration; "pf_misses": well-posed cases that the PF condition refuses;
+        "certified": those that `certificate` accepts; "posed": well-posed cases.
     """
     rng = np.random.default_rng(seed)
     out = {"criterion_errors": 0, "recursion_error": 0.0, "pf_misses": 0, "certified": 0, "posed": 0}
@@ -185,8 +187,9 @@ def block_facts(count: int, seed: int) -> dict[str, float]:
     """Theorems 2 and 3 for continuous maps: the whole against its diagonal blocks, upper and lower, ReLU alone and ReLU
     with linear blocks.
 
-    Returns: "upper", "lower", "blockwise": disagreements; "posed": cases where the whole is well-posed; "permuted":
-    disagreements after a permutation.
+    Returns:
+        "upper", "lower", "blockwise": disagreements; "posed": cases where the whole is well-posed; "permuted":
+        disagreements after a permutation.
     """
     rng = np.random.default_rng(seed)
     out = dict.fromkeys(("upper", "lower", "blockwise", "posed", "permuted"), 0)
@@ -220,7 +223,8 @@ def only_if_counterexample(count: int, seed: int) -> dict[str, list[int]]:
     [2k, 2k + 1): one solution if floor(c) is even, none otherwise. Of c = b_1 + x_2 for the two values of x_2, exactly
     one has an even floor: the whole has one solution for every b.
 
-    Returns: solutions found by trial for random b: of the "whole", of "x_2", and of "x_1" alone.
+    Returns:
+        solutions found by trial for random b: of the "whole", of "x_2", and of "x_1" alone.
     """
     rng, out = np.random.default_rng(seed), {"whole": [], "x_2": [], "x_1": []}
     for b1, b2 in rng.uniform(-50, 50, (count, 2)):
@@ -256,7 +260,8 @@ def share_certified(n: int, scales: Sequence[float], count: int, seed: int) -> d
     """Share of random A, entries N(0, (scale / sqrt n)^2), that are well-posed for ReLU, and that each sufficient
     condition proves so.
 
-    Returns: "well-posed", "certificate" (PF, triangular or Metzler), "PF", "norm": one share a scale.
+    Returns:
+        "well-posed", "certificate" (PF, triangular or Metzler), "PF", "norm": one share a scale.
     """
     rng, out = np.random.default_rng(seed), {name: [] for name in ("well-posed", "certificate", "PF", "norm")}
     for scale in scales:

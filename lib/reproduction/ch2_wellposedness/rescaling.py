@@ -20,8 +20,9 @@ from reproduction.ch2_wellposedness.compute import well_posed
 def collatz_wielandt(count: int, seed: int, n: int = 6) -> dict[str, float]:
     """The eigenvalue as the infimum of ||diag(s) |A| diag(s)^-1||_inf over s > 0, on random A.
 
-    Returns: "above_norm": cases with the eigenvalue above ||A||; "below": random scalings that go below it; "attained":
-    largest relative distance at the inverse of the eigenvector, where the infimum is a minimum.
+    Returns:
+        "above_norm": cases with the eigenvalue above ||A||; "below": random scalings that go below it; "attained":
+        largest relative distance at the inverse of the eigenvector, where the infimum is a minimum.
     """
     rng = np.random.default_rng(seed)
     out = {"above_norm": 0, "below": 0, "attained": 0.0}
@@ -40,9 +41,10 @@ def printed_scaling(count: int, seed: int, n: int = 5) -> dict[str, float | list
     """Both orientations of the scaling s = (I - |A|)^-1 1 of Theorem 2.4's proof, on random triangular A and on [[0,
     10], [0, 0]].
 
-    Returns: "printed_fails": share of random A with ||S A S^-1|| >= 1 for S = diag(s), as printed; "inverse_fails": the
-    same for S^-1 A S, whose norm is 1 - 1/max s; "formula": largest difference from that; "example_printed",
-    "example_inverse"; "eigen_misfit": median relative distance of |A| s from a multiple of s.
+    Returns:
+        "printed_fails": share of random A with ||S A S^-1|| >= 1 for S = diag(s), as printed; "inverse_fails": the same
+        for S^-1 A S, whose norm is 1 - 1/max s; "formula": largest difference from that; "example_printed",
+        "example_inverse"; "eigen_misfit": median relative distance of |A| s from a multiple of s.
     """
     rng = np.random.default_rng(seed)
 
@@ -74,8 +76,9 @@ def printed_scaling(count: int, seed: int, n: int = 5) -> dict[str, float | list
 def rescaled_outputs(activation: str, count: int, seed: int, n: int = 6) -> dict[str, float]:
     """Models with an eigenvalue below 1 and a norm above, beside their rescaled twins.
 
-    Returns: "norm": largest norm of the twins' A; "output": largest change of an output, relative to the largest;
-    "conjugated": the same when the twin's activation is s^-1 phi(s .), entry by entry, which is again a CONE map.
+    Returns:
+        "norm": largest norm of the twins' A; "output": largest change of an output, relative to the largest;
+        "conjugated": the same when the twin's activation is s^-1 phi(s .), entry by entry, which is again a CONE map.
     """
     rng = np.random.default_rng(seed)
     phi = {"relu": lambda z: np.maximum(z, 0), "tanh": np.tanh}[activation]
@@ -109,8 +112,9 @@ def composition_facts(count: int, seed: int) -> dict[str, int]:
     """Cascades and parallel connections of random ReLU models: well-posedness and the PF condition of the whole against
     the parts.
 
-    Returns: "cascade", "parallel": disagreements on well-posedness; "pf": on the eigenvalue being below 1; "posed",
-    "below": cases where it holds.
+    Returns:
+        "cascade", "parallel": disagreements on well-posedness; "pf": on the eigenvalue being below 1; "posed", "below":
+        cases where it holds.
     """
     rng = np.random.default_rng(seed)
     out = dict.fromkeys(("cascade", "parallel", "pf", "posed", "below"), 0)
@@ -139,8 +143,9 @@ def printed_network_form(seed: int) -> dict[str, float]:
     """A network 3-4-5-2 with tanh, ReLU and sigmoid layers in the form (2.9), read with phi's blocks as printed and in
     the order of the state.
 
-    Returns: largest difference from the forward pass: "state_order", phi = (phi_{L-1}, ..., phi_0), and "shifted", each
-    block given its successor's map.
+    Returns:
+        largest difference from the forward pass: "state_order", phi = (phi_{L-1}, ..., phi_0), and "shifted", each
+        block given its successor's map.
     """
     rng = np.random.default_rng(seed)
     W = [rng.standard_normal(shape) for shape in ((4, 3), (5, 4), (3, 5), (2, 3))]
@@ -165,8 +170,9 @@ def printed_network_form(seed: int) -> dict[str, float]:
 def printed_max_pool(seed: int) -> dict[str, int]:
     """Max-pooling of four blocks of four: which output entries answer to a change inside one block.
 
-    Returns: "printed": entries outside the perturbed block that change when phi lists all maxima first, as printed;
-    "own_block": the same when each maximum stays in its block.
+    Returns:
+        "printed": entries outside the perturbed block that change when phi lists all maxima first, as printed;
+        "own_block": the same when each maximum stays in its block.
     """
     z = np.random.default_rng(seed).normal(0, 1, (4, 4))
     changed = z.copy()

@@ -49,11 +49,16 @@ def algorithm_1(
         max_epochs: sweeps of one LASSO.
         newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
-    Returns: the last lambda and its solution, feasible or not; gap is that of P(kappa) at a, which certifies nothing
-    where violation > 0.
-    Raises: ValueError if the bracket is narrower than eps before the first step (z = 0 among others): the algorithm has
-    no output.
-    Source: Tsai thesis (2024), Algorithm 1.
+    Returns:
+        the last lambda and its solution, feasible or not; gap is that of P(kappa) at a, which certifies nothing where
+        violation > 0.
+
+    Raises:
+        ValueError if the bracket is narrower than eps before the first step (z = 0 among others): the algorithm has no
+            output.
+
+    Source:
+        Tsai thesis (2024), Algorithm 1.
     """
     G, c, zz, _ = check_row(G, c, zz)
     if not (np.isfinite(eps) and eps > 0):
@@ -117,8 +122,11 @@ def algorithm_2(
         G: (d, d) M'M. C: (r, d) Z'M. zz: (r,) squared norms of the targets.
         kappa, eps, settings: as `algorithm_1`.
         warm: both warm starts, between rows and, as the text has it, between the lambdas of a row; neither if False.
-    Returns: one result a row.
-    Source: Tsai thesis (2024), Algorithm 2.
+    Returns:
+        one result a row.
+
+    Source:
+        Tsai thesis (2024), Algorithm 2.
     """
     rows, start = [], None
     for c, square in zip(np.asarray(C, dtype=np.float64), np.asarray(zz, dtype=np.float64), strict=True):

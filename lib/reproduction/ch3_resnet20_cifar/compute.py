@@ -273,8 +273,9 @@ def matching(
     """R^2 of every layer's pre-activations on test images, rows fed with the network's states ("forced") and with the
     model's own ("own").
 
-    Returns: "l1" and "refit" (radius `kappa`, network's states), and "student" (`share` of the columns kept);
-    shared: kernels, not rows by position.
+    Returns:
+        "l1" and "refit" (radius `kappa`, network's states), and "student" (`share` of the columns kept); shared:
+        kernels, not rows by position.
     """
     u, _ = given.draw(m, seed)
     v = given.test[:images]

@@ -46,7 +46,8 @@ STYLES: dict[str, tuple[str, int, str, str]] = {
 def look(name: str) -> dict[str, Any]:
     """Matplotlib keywords of a curve of `STYLES`.
 
-    Raises: ValueError for another name.
+    Raises:
+        ValueError for another name.
     """
     import seaborn
 

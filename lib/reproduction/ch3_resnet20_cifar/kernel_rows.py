@@ -124,8 +124,11 @@ def walk(
 ) -> dict[int, Tensor]:
     """Visit every block that reads other blocks, in order: visit(block, states that it reads, the network's z).
 
-    Args: model: whose own states the blocks read, with what `visit` has given it so far; None for the network's states.
-    Returns: states of the last blocks, for the output.
+    Args:
+        model: whose own states the blocks read, with what `visit` has given it so far; None for the network's states.
+
+    Returns:
+        states of the last blocks, for the output.
     """
     teacher: dict[int, Tensor] = {INPUT: u}
     own = teacher if model is None else {INPUT: u}

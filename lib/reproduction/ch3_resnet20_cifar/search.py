@@ -88,8 +88,9 @@ def speedups(given: Task, kappa: float, *, m: int, count: int, seed: int) -> dic
     """Table 3.3: what the warm start and a fifth of the data save, in sweeps of coordinate descent and CPU seconds,
     over all drawn rows.
 
-    Returns: ratios as `path_study.speedups` has them, "solves" and "warm_solves" a row; "support_gain" is that of an
-    inner solver that solves the support's linear system between sweeps; "limit" 1 / share.
+    Returns:
+        ratios as `path_study.speedups` has them, "solves" and "warm_solves" a row; "support_gain" is that of an inner
+        solver that solves the support's linear system between sweeps; "limit" 1 / share.
     """
 
     def compute() -> dict[str, float]:
@@ -135,8 +136,9 @@ def iterates(
 ) -> dict[str, list[float]]:
     """A model at each outer iteration of Algorithm 1 for all kernels, its LASSO problems stopped after some sweeps.
 
-    Returns: "accuracy" on the first `TESTED` test images of the network of the iterates, scaled into the ball; "gap":
-    median over the rows of the duality gap over 1/2||z||^2; "epochs": sweeps of all rows up to there.
+    Returns:
+        "accuracy" on the first `TESTED` test images of the network of the iterates, scaled into the ball; "gap": median
+        over the rows of the duality gap over 1/2||z||^2; "epochs": sweeps of all rows up to there.
     """
 
     def compute() -> dict[str, list[float]]:

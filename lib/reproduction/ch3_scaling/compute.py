@@ -208,7 +208,8 @@ def index_bits(matrix: sp.csr_array) -> dict[str, float]:
     Mathematics, for m non-zeros of (n_r, n_c): printed n_r ceil(log2 m) + m ceil(log2 n_c); needed
     (n_r + 1) ceil(log2(m + 1)) + m ceil(log2 n_c).
 
-    Source: SIM paper, appendix.
+    Source:
+        SIM paper, appendix.
     """
     (n_r, n_c), m = matrix.shape, matrix.nnz
     columns = m * ceil(log2(n_c)) if n_c > 1 else 0

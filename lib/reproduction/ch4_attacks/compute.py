@@ -103,8 +103,9 @@ def share_table(
 ) -> dict[str, Any]:
     """Success against the share of pixels, for every protocol and ranking.
 
-    Returns: {protocol: {column: rates}}, columns of `COLUMNS`, and "jsma" of the protocol "sign"; "wrong": {column: per
-    cent of all samples that are misclassified after "replace", those that were so before among them}.
+    Returns:
+        {protocol: {column: rates}}, columns of `COLUMNS`, and "jsma" of the protocol "sign"; "wrong": {column: per cent
+        of all samples that are misclassified after "replace", those that were so before among them}.
     """
     u, p = np.asarray(u, dtype=np.float64), u.shape[1]
     right, counts = is_right(model, u, y), [pixels(share, u.shape[1]) for share in shares]
@@ -137,10 +138,11 @@ def transfer_table(
     """Success of "replace" where the ranking comes from elsewhere: nothing of the network under attack is used but for
     "own" and "own_gradient".
 
-    Returns: rates of rankings by S of the network itself ("own"), of the surrogate, of a mean row of the surrogate's S
-    ("any_row": no label), of the network before training ("untrained"); by |grad CE| of the network ("own_gradient")
-    and of the surrogate ("surrogate_gradient"); by the standard deviation of each pixel over the training images
-    ("spread": no network); and at random.
+    Returns:
+        rates of rankings by S of the network itself ("own"), of the surrogate, of a mean row of the surrogate's S
+        ("any_row": no label), of the network before training ("untrained"); by |grad CE| of the network
+        ("own_gradient") and of the surrogate ("surrogate_gradient"); by the standard deviation of each pixel over the
+        training images ("spread": no network); and at random.
     """
     u, right = np.asarray(u, dtype=np.float64), is_right(model, u, y)
     S, other, before = (sensitivity_matrix(net).S for net in (model, surrogate, untrained))
@@ -210,10 +212,11 @@ def discrepancy_facts(task: Problem, u: np.ndarray, eps: float, seed: int, draws
         satisfies x >= A x + B u + b for every
     u of the box. So the optimum is sum_i sigma_i^2 and each u attains it.
 
-    Returns: "gap" (programme less trivial sum, relative, largest over samples), "violation" (largest of A x + B u + b -
-    x over x = x0 + sigma and random corners u, relative to x), and the same programme with ties broken by a small cost
-    on u with random signs: "tied" (inputs that follow the tie, per cent), "tied_gap" (change of the sum of squares,
-        relative).
+    Returns:
+        "gap" (programme less trivial sum, relative, largest over samples), "violation" (largest of A x + B u + b - x
+        over x = x0 + sigma and random corners u, relative to x), and the same programme with ties broken by a small
+        cost on u with random signs: "tied" (inputs that follow the tie, per cent), "tied_gap" (change of the sum of
+        squares, relative).
     """
     inputs, rng = Box(eps).around(u), np.random.default_rng(seed)
     start = bounds(task, u, eps, method="box")
@@ -254,7 +257,8 @@ def seconds_per_thousand(call: Callable[[], Any], samples: int, repeats: int = 3
 def costs(model: nn.Module, u: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """CPU seconds of ranking the inputs of a thousand samples, and of the matrix once.
 
-    Returns: "matrix" (once), "sensitivity", "gradient" (rankings), "jsma" (the attack with a tenth of the pixels).
+    Returns:
+        "matrix" (once), "sensitivity", "gradient" (rankings), "jsma" (the attack with a tenth of the pixels).
     """
     u, S = np.asarray(u, dtype=np.float64), sensitivity_matrix(model).S
     return {
@@ -277,9 +281,12 @@ def examples(
 ) -> list[dict[str, Any]]:
     """The first samples on which all `needed` attacks succeed, with what each attack makes of them.
 
-    Args: attacks: name -> set of inputs and method.
-    Returns: one entry a sample: "label" and "panels", each with "name", "image" (three decimals), "predicted", and
-    "marked": the pixels that a sparse attack changed, none for a dense one.
+    Args:
+        attacks: name -> set of inputs and method.
+
+    Returns:
+        one entry a sample: "label" and "panels", each with "name", "image" (three decimals), "predicted", and "marked":
+        the pixels that a sparse attack changed, none for a dense one.
     """
     u = np.asarray(u, dtype=np.float64)
     found = {name: attack(model, u, y, *one) for name, one in attacks.items()}

@@ -143,7 +143,8 @@ def with_marks(
 ) -> Float[np.ndarray, "side side 3"]:
     """A square image, grey (p,) or of colour planes (3, p), the marked pixels red.
 
-    Raises: ValueError for an image that is not square.
+    Raises:
+        ValueError for an image that is not square.
     """
     planes = np.atleast_2d(np.clip(np.asarray(image, dtype=float), 0, 1))
     side = round(planes.shape[1] ** 0.5)
@@ -164,8 +165,11 @@ def attacked_images(
     """One row a panel, one column a sample: the image, below it what the network says. A sparse attack is shown with
     and without marks.
 
-    Args: draw: (a panel's "image", marked pixels) -> what is shown.
-    Raises: ValueError without any sample.
+    Args:
+        draw: (a panel's "image", marked pixels) -> what is shown.
+
+    Raises:
+        ValueError without any sample.
     """
     import matplotlib.pyplot as plt
 
@@ -201,7 +205,8 @@ def success_against_share(
 ):
     """Rows of panels: protocols; columns: data sets; medians over seeds with their range, success in per cent.
 
-    Args: tables: data set -> protocol -> column -> one list of rates a seed.
+    Args:
+        tables: data set -> protocol -> column -> one list of rates a seed.
     """
     import matplotlib.pyplot as plt
     import seaborn

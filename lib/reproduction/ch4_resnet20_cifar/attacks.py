@@ -43,10 +43,14 @@ def rankings(
 ) -> dict[str, Float[np.ndarray, "N p"]]:
     """Scores of the inputs of each sample that do not depend on a draw.
 
-    Args: S, untrained: (q, p) matrices of the network and of one with random weights. shape: (C, H, W) of an image.
-    Returns: "sensitivity" S[y]; "gradient" |grad CE|; "label_gradient" |grad f_y|; "any_row", the mean row of S, which
-    knows no class; "untrained", the other matrix' row; "disc", the nearness to the middle of the image, which knows no
-    network.
+    Args:
+        S, untrained: (q, p) matrices of the network and of one with random weights.
+        shape: (C, H, W) of an image.
+
+    Returns:
+        "sensitivity" S[y]; "gradient" |grad CE|; "label_gradient" |grad f_y|; "any_row", the mean row of S, which knows
+        no class; "untrained", the other matrix' row; "disc", the nearness to the middle of the image, which knows no
+        network.
     """
     N = len(u)
     return {
@@ -88,9 +92,10 @@ def share_table(
         shares: per cent of the p inputs. seed: of the draws. ranks: of `rankings`. direction: (N, p) gradient of the
             cross-entropy.
         same: the protocol "sign" of another draw, whose columns but "random" are the same.
-    Returns: {protocol: {column: rates}} with the columns of `attack_table.COLUMNS`, and of `CONTROLS` for "replace";
-    "wrong": {column: per cent of all samples that are wrong after "replace"}; "regions": {column: mean number of pixels
-    in which a colour changed} at each share.
+    Returns:
+        {protocol: {column: rates}} with the columns of `attack_table.COLUMNS`, and of `CONTROLS` for "replace";
+        "wrong": {column: per cent of all samples that are wrong after "replace"}; "regions": {column: mean number of
+        pixels in which a colour changed} at each share.
     """
     u = np.asarray(u, dtype=np.float64)
     counts = [pixels(share, u.shape[1]) for share in shares]
@@ -301,9 +306,13 @@ def examples(
 ) -> list[dict[str, Any]]:
     """The first samples that are right and that all attacks fool, as `attack_table.examples` gives them.
 
-    Args: made: name -> (N, p) attacked samples. sparse: names whose changed pixels are marked.
-    Returns: one entry a sample: "label" and "panels", each with "name", "image" (`packing.packed`), "predicted"
-    and "marked", the pixels of which a colour changed.
+    Args:
+        made: name -> (N, p) attacked samples.
+        sparse: names whose changed pixels are marked.
+
+    Returns:
+        one entry a sample: "label" and "panels", each with "name", "image" (`packing.packed`), "predicted" and
+        "marked", the pixels of which a colour changed.
     """
     u = np.asarray(u, dtype=np.float64)
     seen = {"clean": classes_of(network, u), **{name: classes_of(network, v) for name, v in made.items()}}

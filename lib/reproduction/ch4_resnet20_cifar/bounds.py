@@ -82,7 +82,8 @@ def certified_radius(
     """(N,) largest radius that `holds` for each sample, by halving the range of its logarithm; 0 where it does not hold
     at `low`.
 
-    Args: holds: (N,) radii -> (N,) truth values, true below some radius of each sample.
+    Args:
+        holds: (N,) radii -> (N,) truth values, true below some radius of each sample.
     """
     bottom, top = np.full(count, np.log10(low)), np.full(count, np.log10(high))
     never = ~holds(10**bottom)

@@ -97,7 +97,8 @@ def exact_model_error(network: nn.Module, size: int) -> dict[str, float]:
     """The same weights on images of another size, small enough for all matrices: S against the published iteration on
     the exact implicit model.
 
-    Returns: "states", "entries" of A, "steps" of the iteration, "error": largest difference relative to each entry.
+    Returns:
+        "states", "entries" of A, "steps" of the iteration, "error": largest difference relative to each entry.
     """
     plain = copy.deepcopy(network[1]).double()
     model = from_network(plain, (3, size, size), dtype=torch.float64)
@@ -138,8 +139,10 @@ def gradient_maps(network: nn.Module, images: Dataset, count: int) -> Float[np.n
 def map_facts(S: np.ndarray, others: dict[str, np.ndarray], images: Dataset, gradients: np.ndarray) -> dict[str, float]:
     """How alike the rows of S are, and like what else.
 
-    Args: others: name -> (q, p) matrices of networks that learned nothing of these classes. gradients: of
-        `gradient_maps`.
+    Args:
+        others: name -> (q, p) matrices of networks that learned nothing of these classes.
+        gradients: of `gradient_maps`.
+
     Returns:
         "rows_least": least correlation of two rows; "common": share of the rows' variance about their means that one
         common map, each row's own multiple of it, explains; "first_with_<name>": correlation of the row of class 0 with

@@ -184,7 +184,8 @@ def sensitivity_maps(maps: Mapping[str, str], title: str, columns: int = 4):
 def share_curves(table: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], shares: Sequence[float], note: str):
     """Success against the share of changed inputs, a panel for each protocol; medians over draws with their range.
 
-    Args: table: protocol -> column -> one list of rates a draw.
+    Args:
+        table: protocol -> column -> one list of rates a draw.
     """
     import matplotlib.pyplot as plt
 

@@ -76,7 +76,8 @@ class Objective:
         share of the samples' own loss
     in "interval"; warmup: share of the steps in which eps and that mix are reached; attack_steps: of "adversarial".
     epochs, lr, batch_size: Adam with a cosine schedule.
-    Raises: ValueError for a setting outside its domain.
+    Raises:
+        ValueError for a setting outside its domain.
     """
 
     name: str

@@ -30,9 +30,10 @@ def penalty_facts(count: int, seed: int) -> dict[str, float]:
     """The three constants on random models, and convexity of the penalty on segments between them, B and C stretched in
     opposite ways.
 
-    Returns: "violations" of |y(u) - y(v)| <= rho |u - v|, "order" of ||S|| <= rho <= penalty, "convexity"; "over_rho":
-    median of penalty over rho; "sensitivity_over_rho": median; "equal": penalty over rho where ||B|| = ||C||;
-    "nonconvex": violations of convexity by rho itself.
+    Returns:
+        "violations" of |y(u) - y(v)| <= rho |u - v|, "order" of ||S|| <= rho <= penalty, "convexity"; "over_rho":
+        median of penalty over rho; "sensitivity_over_rho": median; "equal": penalty over rho where ||B|| = ||C||;
+        "nonconvex": violations of convexity by rho itself.
     """
     rng = np.random.default_rng(seed)
     out = dict.fromkeys(("violations", "order", "convexity", "nonconvex"), 0)
@@ -80,9 +81,10 @@ def enumeration_facts(count: int, seed: int) -> dict[str, float]:
     """Closed forms against all corners of the box, on random models whose output box is S sigma_u, or rho ||c_i|| for D
     = 0.
 
-    Returns: "squared_error", "exact_error": largest difference, relative; "below": bounds of the thesis below the
-    largest corner; "chain": violations of L <= L_wc <= L + 2 rho ||C||; "box_increase", "norm_increase": medians of the
-    increases that they claim, over the exact one.
+    Returns:
+        "squared_error", "exact_error": largest difference, relative; "below": bounds of the thesis below the largest
+        corner; "chain": violations of L <= L_wc <= L + 2 rho ||C||; "box_increase", "norm_increase": medians of the
+        increases that they claim, over the exact one.
     """
     rng = np.random.default_rng(seed)
     out: dict[str, Any] = {"squared_error": 0.0, "exact_error": 0.0, "below": 0, "chain": 0}
@@ -119,8 +121,9 @@ def enumeration_facts(count: int, seed: int) -> dict[str, float]:
 def trained_facts(model: ImplicitModel, u: np.ndarray, labels: np.ndarray, eps: float) -> dict[str, float]:
     """Mean cross-entropy of a trained classifier: of the samples, and its worst case over boxes of outputs around them.
 
-    Returns: "nominal"; for boxes from S ("s") and from the interval fixed point ("interval"): "_exact", "_box" (the
-    thesis' bound), and "_ratio", the increase that the bound claims over the exact one.
+    Returns:
+        "nominal"; for boxes from S ("s") and from the interval fixed point ("interval"): "_exact", "_box" (the thesis'
+        bound), and "_ratio", the increase that the bound claims over the exact one.
     """
     with torch.no_grad():
         y0 = model(torch.as_tensor(u, dtype=model.A.dtype)).double().numpy()

@@ -98,7 +98,9 @@ def accuracy_against_radius(
     """Attacked (solid) and certified (dashed) accuracy of each objective: medians over the seeds, bands from the
     smallest to the largest.
 
-    Args: epsilons: radii above 0; curves: objective -> one entry a seed with "clean", "attacked" and "certified".
+    Args:
+        epsilons: radii above 0
+        curves: objective -> one entry a seed with "clean", "attacked" and "certified".
     """
     import matplotlib.pyplot as plt
     import seaborn
@@ -127,7 +129,8 @@ def certified_against_clean(points: Mapping[str, Sequence[Mapping[str, float]]],
     """Certified accuracy at one radius against clean accuracy: a point is a weight, at its medians; filled by the dual
     bound, empty by the box.
 
-    Args: points: objective -> one entry a weight with "clean", "certified" and "box", per cent.
+    Args:
+        points: objective -> one entry a weight with "clean", "certified" and "box", per cent.
     """
     import matplotlib.pyplot as plt
     import seaborn

@@ -106,8 +106,9 @@ def three_ways(model: nn.Module) -> dict[str, float]:
     """The matrix by the adjoint, by the published iteration, and by the closed form with an inverse; errors relative to
     its largest entry.
 
-    Returns: "iteration_error", "closed_error", "steps", "ratio" (CPU time of the iteration over that of the adjoint),
-    "excess" of the proved bound.
+    Returns:
+        "iteration_error", "closed_error", "steps", "ratio" (CPU time of the iteration over that of the adjoint),
+        "excess" of the proved bound.
     """
     task = problem(model if hasattr(model, "n_states") else from_network(model))
     dense = [abs(M.toarray() if not isinstance(M, np.ndarray) else M) for M in (task.A, task.B, task.C, task.D)]
@@ -135,8 +136,9 @@ def deviations(model: nn.Module, S: Float[np.ndarray, "q p"], u: np.ndarray, eps
 
     Each sample moves along the sign of the gradient of each output, up and down, and along random signs.
 
-    Returns: "largest", "median" (over samples and outputs, of the farthest move found), "random" (median, random
-    signs), and "violations".
+    Returns:
+        "largest", "median" (over samples and outputs, of the farthest move found), "random" (median, random signs), and
+        "violations".
     """
     u = torch.as_tensor(u, dtype=torch.float32)
     allowed = eps * S.sum(1)
@@ -175,7 +177,8 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
 def class_facts(S: np.ndarray, full: np.ndarray, few: np.ndarray) -> dict[str, float]:
     """Row sums of S against the accuracy of each class, and against what each gains from more data.
 
-    Args: full, few: accuracy of each class after training on all images and on a share of them.
+    Args:
+        full, few: accuracy of each class after training on all images and on a share of them.
     """
     rows = S.sum(1)
     return {
@@ -239,9 +242,9 @@ def pixel_facts(
 def image_dependence(model: nn.Module, S: np.ndarray, images: Dataset, k: int = 0, count: int = 50) -> dict[str, float]:
     """S and the gradient of output k on two sets of images of class k: the matrix has no image in it.
 
-    Returns: "matrix": largest change of S, computed again after other images were classified; "gradient": mean
-    correlation of |gradient| between two images; "inside": share of |gradient| entries that S bounds, which is all of
-    them.
+    Returns:
+        "matrix": largest change of S, computed again after other images were classified; "gradient": mean correlation
+        of |gradient| between two images; "inside": share of |gradient| entries that S bounds, which is all of them.
     """
     u, y = images.test[next(iter(images.test))]
     own = torch.as_tensor(u[y == k][:count]).requires_grad_()
@@ -260,8 +263,9 @@ def blockwise_facts(count: int, seed: int) -> dict[str, float]:
     """Theorem 6 on random models with blocks: violations, and ||S||_inf over the constant of plain norms, ||B|| ||C|| /
     (1 - ||A||) + ||D||.
 
-    Returns: "violations" of |y(u) - y(v)| <= S |u - v|; "mixed", "softmax", "relu": median ratio for softmax, max-pool
-    and ReLU blocks, for softmax blocks alone, and for the same matrices under ReLU; "largest": of all ratios.
+    Returns:
+        "violations" of |y(u) - y(v)| <= S |u - v|; "mixed", "softmax", "relu": median ratio for softmax, max-pool and
+        ReLU blocks, for softmax blocks alone, and for the same matrices under ReLU; "largest": of all ratios.
     """
     rng = np.random.default_rng(seed)
     norm = lambda M: float(np.abs(M).sum(axis=1).max())

@@ -125,7 +125,8 @@ def moments(seed: int = 0, n: int = 3_000) -> dict[str, dict[str, float]]:
     Returns:
         task -> shift, train_mean, train_sd, test_mean, test_sd, mean_moved, sd_moved.
 
-    Source: Decugis et al. (2024), Table 3, and section 2.1 for the definition P(mu + kappa, sigma + kappa).
+    Source:
+        Decugis et al. (2024), Table 3, and section 2.1 for the definition P(mu + kappa, sigma + kappa).
     """
     made = {
         "identity": (identity(n, n, shifts=[40], seed=seed), 40),
@@ -156,7 +157,8 @@ def follows_definition(row: Mapping[str, float], tolerance: float = 0.05) -> boo
 def parameters_of_compute(flops: float, tokens: float = 3e11) -> float:
     """Parameters of a language model whose training took so many operations, by C = 6 N D for D tokens.
 
-    Source: Kaplan et al. (2020), section 2.1; 3e11 tokens are those of Brown et al. (2020), Table 2.1.
+    Source:
+        Kaplan et al. (2020), section 2.1; 3e11 tokens are those of Brown et al. (2020), Table 2.1.
     """
     if not (flops > 0 and tokens > 0 and math.isfinite(flops)):
         raise ValueError(f"flops and tokens must be positive, got {flops} and {tokens}")

@@ -69,7 +69,8 @@ def counts(
     Returns:
         (N,) iterations.
 
-    Source: Decugis et al. (2024), section 1.2.
+    Source:
+        Decugis et al. (2024), section 1.2.
     """
     weights = matrices(model)
     A, b = weights["A"], np.asarray(u, dtype=np.float64) @ weights["B"].T

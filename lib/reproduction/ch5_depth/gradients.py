@@ -43,7 +43,8 @@ def dense_gradient(
         model, u, y: ReLU model without biases, inputs, targets.
         misread: invert the inverse, as the sentence "the inversion of (I - Phi A)^-1" literally says.
 
-    Source: Decugis et al. (2024), section 1.2; El Ghaoui et al. (2021), appendix G.
+    Source:
+        Decugis et al. (2024), section 1.2; El Ghaoui et al. (2021), appendix G.
     """
     found = matrices(model)
     A, C, D = found["A"], found["C"], found["D"]

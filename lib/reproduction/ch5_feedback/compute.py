@@ -32,7 +32,8 @@ def loops(adjacency: np.ndarray) -> bool:
 def feedback_entries(n: int) -> list[tuple[int, int]]:
     """Entries that close a loop when they join a strictly upper triangular A whose other entries are not zero.
 
-    Source: Tsai thesis (2024), (5.1), where these are the stars.
+    Source:
+        Tsai thesis (2024), (5.1), where these are the stars.
     """
     upper = np.triu(np.ones((n, n), dtype=bool), 1)
     found = []

@@ -52,7 +52,8 @@ def fgsm_accuracy(
         ValueError: sizes that do not match, no sample, a negative epsilon, a share outside [0, 1], an unknown
             direction, or a gradient that is not finite (names the sample).
 
-    Source: SIM paper, section 4.2; Goodfellow, Shlens and Szegedy (2015).
+    Source:
+        SIM paper, section 4.2; Goodfellow, Shlens and Szegedy (2015).
     """
     hits = total = 0
     options = {

@@ -33,7 +33,8 @@ def sparsity(kept: float, network: nn.Module) -> float:
         kept: ||M||_0.
         network: N, the network that the model replaces.
 
-    Source: SIM paper, section 4.1.
+    Source:
+        SIM paper, section 4.1.
     """
     return 100 * (1 - kept / nonzeros(network))
 
@@ -58,7 +59,8 @@ def magnitude_prune(
     Raises:
         ValueError: keep is negative or above the number of weights; an unknown scope.
 
-    Source: Han, Pool, Tran and Dally (2015).
+    Source:
+        Han, Pool, Tran and Dally (2015).
     """
     if scope not in ("global", "layer"):
         raise ValueError(f"scope must be 'global' or 'layer', got {scope!r}")

@@ -69,7 +69,8 @@ def radius_sweep(
     Raises:
         ValueError: as `path_rows`.
 
-    Source: Tsai thesis (2024), (3.4), (3.7) and Algorithm 2.
+    Source:
+        Tsai thesis (2024), (3.4), (3.7) and Algorithm 2.
     """
     problem = row_problem(found)
     units = scale_of(found, scale)

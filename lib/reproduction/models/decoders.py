@@ -25,7 +25,8 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "T d"]:
         length: T.
         d_model: d.
 
-    Source: Vaswani et al. (2017), Attention Is All You Need, section 3.5.
+    Source:
+        Vaswani et al. (2017), Attention Is All You Need, section 3.5.
     """
     angle = torch.arange(length).unsqueeze(1) * torch.exp(-math.log(1e4) * torch.arange(0, d_model, 2) / d_model)
     encoding = torch.zeros(length, d_model)
@@ -43,7 +44,8 @@ def with_previous_labels(
         u: inputs.
         labels: of every step.
 
-    Source: Tsai thesis (2024), section 5.3; Decugis et al. (2024), section 3.1.
+    Source:
+        Tsai thesis (2024), section 5.3; Decugis et al. (2024), section 3.1.
     """
     u, labels = torch.as_tensor(u), torch.as_tensor(labels)
     if u.shape != labels.shape or u.ndim != 2:
@@ -84,9 +86,9 @@ class SequenceTransformer(nn.Module):
     Raises:
         ValueError: an unknown option, or n_heads that do not divide d_model.
 
-    Source: Decugis et al. (2024), Table 4 (rolling argmax: d_model = width = 10, two heads, 1,920 parameters; rolling
-    average: five
-        heads); Tsai thesis (2024), section 5.3.
+    Source:
+        Decugis et al. (2024), Table 4 (rolling argmax: d_model = width = 10, two heads, 1,920 parameters; rolling
+        average: five heads); Tsai thesis (2024), section 5.3.
     """
 
     def __init__(
@@ -185,8 +187,9 @@ class DecoderOnly(nn.Module):
     Raises:
         ValueError: an unknown output, or n_heads that do not divide d_model.
 
-    Source: Decugis et al. (2024), Table 4 (spiky series: d_model = 10, two heads, width 2048); Ganesh (2023), Table 1
-    (43,529 parameters).
+    Source:
+        Decugis et al. (2024), Table 4 (spiky series: d_model = 10, two heads, width 2048); Ganesh (2023), Table 1
+        (43,529 parameters).
     """
 
     def __init__(

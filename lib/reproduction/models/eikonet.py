@@ -33,8 +33,9 @@ class EikoNet(nn.Module):
     Raises:
         ValueError: widths that are not five positive numbers with the middle three equal.
 
-    Source: Ganesh (2023), section 4.2 and Table 1: six layers, one residual block, 30-32-128-128-128-32-4, 42,500
-    parameters.
+    Source:
+        Ganesh (2023), section 4.2 and Table 1: six layers, one residual block, 30-32-128-128-128-32-4, 42,500
+        parameters.
     """
 
     def __init__(

@@ -46,7 +46,8 @@ class MLP(nn.Module):
     Raises:
         ValueError: an unknown activation, fewer than two sizes, or a size below 1.
 
-    Source: Ganesh (2023), Table 1 and A.2; Decugis et al. (2024), Table 4.
+    Source:
+        Ganesh (2023), Table 1 and A.2; Decugis et al. (2024), Table 4.
     """
 
     def __init__(

@@ -22,7 +22,8 @@ class NALUCell(nn.Module):
         eps: keeps the logarithm finite at zero.
         seed: of the initial weights (Glorot uniform).
 
-    Source: Trask et al. (2018), Neural Arithmetic Logic Units, equations 1 and 2.
+    Source:
+        Trask et al. (2018), Neural Arithmetic Logic Units, equations 1 and 2.
     """
 
     def __init__(self, in_features: int, out_features: int, *, eps: float = 1e-7, seed: int | None = None) -> None:
@@ -49,7 +50,8 @@ class NALU(nn.Sequential):
         eps: of every unit.
         seed: of the initial weights.
 
-    Source: Ganesh (2023), Table 1 (50-10-10-1).
+    Source:
+        Ganesh (2023), Table 1 (50-10-10-1).
     """
 
     def __init__(self, sizes: Sequence[int], *, eps: float = 1e-7, seed: int | None = None) -> None:

@@ -32,8 +32,9 @@ class NeuralODE(nn.Module):
     Raises:
         ValueError: an unknown activation, or fewer than one step.
 
-    Source: Chen et al. (2018), Neural Ordinary Differential Equations, equation 1, which Tsai thesis (2024) names among
-    the models with implicit depth.
+    Source:
+        Chen et al. (2018), Neural Ordinary Differential Equations, equation 1, which Tsai thesis (2024) names among the
+        models with implicit depth.
     """
 
     def __init__(

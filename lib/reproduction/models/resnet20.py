@@ -60,7 +60,8 @@ class ResNet20(nn.Module):
 def published() -> ResNet20:
     """The network with its published weights, in evaluation mode.
 
-    Raises: DatasetUnavailable where no source has them.
+    Raises:
+        DatasetUnavailable where no source has them.
     """
     from data_gen.images.cifar import resnet20_weights
 

@@ -109,7 +109,8 @@ class SequenceLSTM(RecurrentNetwork):
         output, head_bias: see `RecurrentNetwork`.
         seed: of the initial weights.
 
-    Source: Decugis et al. (2024), Table 4; Ganesh (2023), Table 1.
+    Source:
+        Decugis et al. (2024), Table 4; Ganesh (2023), Table 1.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class SequenceImplicitRNN(RecurrentNetwork):
         seed: of the initial weights.
         settings: of `implicit_models.recurrent.ImplicitRNN` (kappa, skip, bias, feedback, tol, ...).
 
-    Source: Decugis et al. (2024), section 2.1 and Table 4; Ganesh (2023), Table 1.
+    Source:
+        Decugis et al. (2024), section 2.1 and Table 4; Ganesh (2023), Table 1.
     """
 
     def __init__(

@@ -28,8 +28,9 @@ class DepthwiseEncoder(nn.Module):
     Raises:
         ValueError: n_heads does not divide p.
 
-    Source: Ganesh (2023), Table 1: identity (p = 10, no head, 43,498 parameters) and "depth-wise
-        encoder" (p = 50, q = 1, 217,349).
+    Source:
+        Ganesh (2023), Table 1: identity (p = 10, no head, 43,498 parameters) and "depth-wise encoder" (p = 50, q = 1,
+        217,349).
     """
 
     def __init__(
@@ -68,8 +69,9 @@ class SequentialEncoder(nn.Module):
         norm_first: normalise before the blocks rather than after them.
         seed: of the initial weights.
 
-    Source: Ganesh (2023), Table 1: "sequential encoder" (6,208 parameters; its ten heads cannot
-        divide d_model = 1, one is used).
+    Source:
+        Ganesh (2023), Table 1: "sequential encoder" (6,208 parameters; its ten heads cannot divide d_model = 1, one is
+        used).
     """
 
     def __init__(
@@ -106,8 +108,9 @@ class EncoderDecoder(nn.Module):
     Raises:
         ValueError: n_heads does not divide d_model.
 
-    Source: Ganesh (2023), Table 1: "decoder" of the rolling argmax (d_model = 10, width 10,
-        expand = 1, 1,920 parameters); Decugis et al. (2024), Table 4: identity, 10-10-5, five heads.
+    Source:
+        Ganesh (2023), Table 1: "decoder" of the rolling argmax (d_model = 10, width 10, expand = 1, 1,920 parameters);
+        Decugis et al. (2024), Table 4: identity, 10-10-5, five heads.
     """
 
     def __init__(

@@ -60,7 +60,8 @@ def trained_network(n_test: int) -> tuple[nn.Sequential, Dataset, str]:
     """The published network on flat images, the images, and an empty text; where weights or images cannot be had, a
     stand-in and what it is.
 
-    Args: n_test: test images, the first ones of a fixed random order, which mixes the classes.
+    Args:
+        n_test: test images, the first ones of a fixed random order, which mixes the classes.
     """
     try:
         network, images = published(), cifar10()

@@ -41,7 +41,8 @@ CONTROLS = ("magnitude", "magnitude_retrained")
 def budget_of(text: str) -> Budget:
     """The budget that a text such as "Cardinality(0.1)", "L1Ball(1.0)" or "L1Penalty(0.05)" names.
 
-    Raises: ValueError for another text; what the budgets raise.
+    Raises:
+        ValueError for another text; what the budgets raise.
     """
     kinds = {kind.__name__: kind for kind in (L1Ball, L1Penalty, Cardinality)}
     found = re.fullmatch(rf"\s*({'|'.join(kinds)})\(\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*\)\s*", text)
@@ -105,7 +106,8 @@ def control_points(
 ) -> dict[str, list[dict[str, float]]]:
     """Magnitude pruning to each share, as it is and retrained with labels on the first m samples.
 
-    Args: sparsities: of the sparse models with these shares, which the points take.
+    Args:
+        sparsities: of the sparse models with these shares, which the points take.
     """
     out: dict[str, list[dict[str, float]]] = {"magnitude": [], "magnitude_retrained": []}
     recipe = Recipe(epochs, lr=0.002, batch_size=100, loss="cross_entropy")
@@ -169,7 +171,8 @@ def fine_tune(model: SparseModel, u: Tensor, y: Tensor, epochs: int, seed: int, 
 def refusal(call: Callable[[], Any]) -> str:
     """The error that a call ends with, as Python prints it.
 
-    Raises: RuntimeError where it does not end with one.
+    Raises:
+        RuntimeError where it does not end with one.
     """
     try:
         call()

@@ -123,8 +123,9 @@ def small_task(seed: int, profile: str) -> Task:
 def named_task(name: str, seed: int) -> Task:
     """The task of a function named "module:function".
 
-    Raises: ValueError for a name of another form; ImportError, AttributeError where there is no such module or
-    function; TypeError where it does not return what is wanted, saying what it did.
+    Raises:
+        ValueError for a name of another form; ImportError, AttributeError where there is no such module or function;
+            TypeError where it does not return what is wanted, saying what it did.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):

@@ -63,7 +63,8 @@ def gain_table(gain: Gain):
 def tradeoff(axes, curves: Mapping[str, Sequence[Sequence[Mapping[str, float]]]], dense: float) -> None:
     """Accuracy against sparsity, medians over seeds with the range; dense: accuracy of the network itself.
 
-    Args: curves: name -> one list of points a seed.
+    Args:
+        curves: name -> one list of points a seed.
     """
     import seaborn
 

@@ -31,7 +31,8 @@ class Malformed(ValueError):
 def array(name: str, value: Any, *shapes: tuple[int, ...]) -> np.ndarray:
     """The value as float64, if that is exact and it has one of the shapes.
 
-    Raises: Malformed.
+    Raises:
+        Malformed.
     """
     value = np.asarray(value)
     if value.dtype.kind not in "fiu" or not np.can_cast(value.dtype, np.float64, "safe"):
@@ -46,7 +47,8 @@ def array(name: str, value: Any, *shapes: tuple[int, ...]) -> np.ndarray:
 def integers(name: str, value: Any, size: int, low: int, high: int) -> np.ndarray:
     """(size,) integers in [low, high).
 
-    Raises: Malformed.
+    Raises:
+        Malformed.
     """
     value = np.asarray(value)
     if value.dtype.kind not in "iu" or value.shape != (size,) or np.any(value < low) or np.any(value >= high):
@@ -57,7 +59,8 @@ def integers(name: str, value: Any, size: int, low: int, high: int) -> np.ndarra
 def matrix(name: str, M: Any) -> Any:
     """A dense or compressed sparse matrix in float64, its values finite.
 
-    Raises: Malformed.
+    Raises:
+        Malformed.
     """
     if not hasattr(M, "toarray"):
         if np.ndim(M) != 2:
@@ -87,7 +90,8 @@ def segments(value: Any, n: int) -> tuple:
 
     Steeper negative sides would need another Lipschitz constant, falling ones another image.
 
-    Raises: Malformed.
+    Raises:
+        Malformed.
     """
     if not isinstance(value, (tuple, list)) or any(not isinstance(s, (tuple, list)) or len(s) != 5 for s in value):
         raise Malformed("segments must be (name, slope, start, stop, block) each")
@@ -130,7 +134,8 @@ def stage_fields(stage: Any, N: int, n: int) -> dict[str, np.ndarray]:
 def fields(c: Any) -> dict[str, Any]:
     """All fields of a certificate but its stages, in their form.
 
-    Raises: Malformed, naming the first that is not; anything else that a nonsensical object raises.
+    Raises:
+        Malformed, naming the first that is not; anything else that a nonsensical object raises.
     """
     out = {name: matrix(name, getattr(c, name)) for name in "ABCD"}
     n, p, q = out["A"].shape[0], out["B"].shape[1], out["C"].shape[0]

@@ -154,7 +154,8 @@ def check(certificate: BoundsCertificate) -> CheckResult:
 def _in_form(certificate: Any) -> BoundsCertificate:
     """The certificate with its arrays in float64, of exactly the shapes they must have.
 
-    Raises: Malformed, or whatever nonsense raises.
+    Raises:
+        Malformed, or whatever nonsense raises.
     """
     if not isinstance(certificate, BoundsCertificate):
         raise certificate_fields.Malformed(f"expected a BoundsCertificate, got {type(certificate).__name__}")

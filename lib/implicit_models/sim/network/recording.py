@@ -156,8 +156,9 @@ def forced(network: nn.Module, u: Tensor, x: list[Tensor]) -> tuple[list[Tensor]
     """The affine map: pre-activations (one (N, size) block a call) and output (N, q) when call k of an activation
     returns x[k].
 
-    Args: u (N, ...) inputs; x: one (N, size) block for every call, in the order of the calls. Call it in
-        `evaluation_mode`.
+    Args:
+        u (N, ...) inputs
+        x: one (N, size) block for every call, in the order of the calls. Call it in `evaluation_mode`.
     """
     z: list[Tensor] = []
 

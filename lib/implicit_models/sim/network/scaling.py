@@ -184,7 +184,8 @@ def scale_states(states: States, scale: Any, *, kappa: float = 0.99, A: Any = No
     Mathematics: x / s = phi(z / s) holds for positively homogeneous maps only, so only for these are the results the
     states of a network. (`fit_sim` returns to the original units, where no such property is needed.)
 
-    Args: as in `scale_of`.
+    Args:
+        as in `scale_of`.
 
     Returns:
         `ScaledStates`, float64.

@@ -274,7 +274,8 @@ def lasso(
 def g(G: Float[np.ndarray, "d d"], c: Float[np.ndarray, " d"], zz: float, lam: float, **settings: Any) -> float:
     """g(lambda) = ||a*_Q(lambda)||_1: continuous, piecewise linear, non-increasing, 0 from lambda_max on.
 
-    Args: as `lasso`.
+    Args:
+        as `lasso`.
 
     Returns:
         the l1 norm of the solution.

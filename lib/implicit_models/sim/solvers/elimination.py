@@ -172,7 +172,9 @@ def retrain(
 ) -> tuple[Any, Float[np.ndarray, "r d"]]:
     """Rows of the reduced problem, and the same rows over all columns.
 
-    Args: as `eliminate`; settings: as `solve_rows`.
+    Args:
+        as `eliminate`
+        settings: as `solve_rows`.
 
     Returns:
         `Rows` over the kept columns, and A (r, d) with zeros where columns went. Removing certified columns leaves

@@ -96,7 +96,8 @@ def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
     """Validated float64 arrays (G, C, zz, kappa (r,), ball, beta (r,), ridge, tolerance, whole (r,)) of a set
     of row problems.
 
-    Raises: as `solve_rows`.
+    Raises:
+        as `solve_rows`.
     """
     G, C = as_matrix(G, "G"), as_matrix(C, "C")
     G, C = np.ascontiguousarray(G, np.float64), np.ascontiguousarray(C, np.float64)

@@ -177,6 +177,30 @@ def sliced(code):
     return [ast.unparse(s) for s in computing(found, notebook)]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def fill(d):\n    d['a'] = work(1)\nout = {}\nfill(out)\nresults.record('a', out['a'])",
+        "out = []\ndef step():\n    out.append(work(1))\nstep()\nresults.record('a', out)",
+        "x = work(1)\nf = lambda x=x: x\nresults.record('a', f())",
+        "x = work(1)\ndef f(x=x):\n    return x\nresults.record('a', f())",
+        "x = work(1)\nx = [x for x in x]\nresults.record('a', x)",
+        "x = work(1)\ny = [a for b in [1] for a in x]\nresults.record('a', y)",
+        "ms = {}\nfor k, m in ms.items():\n    m.append(work(1))\nresults.record('a', ms)",
+        "ms = {}\nfor m in ms.values():\n    m.append(work(1))\nresults.record('a', ms)",
+        "ms = []\nfor m, k in zip(ms, [2]):\n    m.append(work(1))\nresults.record('a', ms)",
+        "a = b = []\nb.append(work(1))\nresults.record('a', a)",
+        "pair = [], []\nx, y = pair\nx.append(work(1))\nresults.record('a', pair)",
+        "if (n := work(1)) > 3:\n    print(n)\nresults.record('a', n)",
+        "rows = [(n := work(k)) for k in [1]]\nresults.record('a', n)",
+        "record = results.record\nrecord('a', work(1))",
+        "out = []\nadd = out.append\nadd(work(1))\nresults.record('a', out)",
+    ],
+)
+def test_a_slice_keeps_what_reaches_a_recorded_value_by_another_name(code):
+    assert "work(" in "\n".join(sliced("from pkg.a import work\n" + code))
+
+
 def test_slice_keeps_what_a_recorded_value_depends_on():
     code = """
 import torch

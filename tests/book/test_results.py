@@ -58,6 +58,10 @@ def test_several_values_are_recorded_in_one_call():
     assert results.curves == {"k": [1], "l": {"x": [2]}}
     with pytest.raises(ValueError, match="'b'"):
         results.record_all({"b": 1})
+    results.record_all({"two texts": ("x", "y")})
+    assert results.values["two texts"] == ["x", "y"]
+    with pytest.raises(TypeError, match="two keys of a mapping have one text"):
+        results.record("lost", {1: "a", "1": "b"})
 
 
 def test_rows_are_recorded_values_by_row_and_column():

@@ -27,12 +27,15 @@ def plain(value: Any) -> Any:
     """NumPy and torch scalars and arrays as JSON values; infinities and NaN as the texts 'inf', '-inf', 'nan'.
 
     Raises:
-        TypeError: when the value has no JSON form.
+        TypeError: when the value has no JSON form, or two keys have the same text.
     """
     if isinstance(value, (str, bool, type(None))):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        found = {str(key): plain(item) for key, item in value.items()}
+        if len(found) < len(value):
+            raise TypeError(f"two keys of a mapping have one text, so that a value would be lost: {list(value)!r}")
+        return found
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if hasattr(value, "tolist"):
@@ -96,7 +99,8 @@ class Results:
             ValueError: when a key is taken.
         """
         for key, value in values.items():
-            paired = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str)
+            # two texts are a value, since a text has no unit
+            paired = isinstance(value, tuple) and [isinstance(part, str) for part in value] == [False, True]
             self.record(key, *(value if paired else (value, unit)))
 
     def record_curve(self, key: str, curve: Any) -> None:

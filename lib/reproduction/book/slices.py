@@ -15,6 +15,7 @@ from reproduction.book.graph import Graph, Module, Ref, stored_names
 # Packages and builtins whose calls, as statements of their own, only show.
 DISPLAYS = ("matplotlib", "seaborn", "IPython", "pandas")
 PRINTS = {"print", "display"}
+PASSING = {"zip", "enumerate", "reversed", "sorted", "list", "tuple", "dict", "set", "iter", "next", "map", "filter"}
 RECORDER = "results"
 SHOWING_METHODS = ("table", "cost", "rows")
 SHOWING_FILE = "show"  # a package's file of figures and tables
@@ -33,14 +34,27 @@ def free_names(node: ast.AST) -> set[str]:
     """Names that a piece of code reads from around it: no variables of comprehensions, no arguments of functions."""
     if isinstance(node, ast.Name):
         return {node.id} if isinstance(node.ctx, ast.Load) else set()
-    inner: set[str] = set()
-    for child in ast.iter_child_nodes(node):
-        inner |= free_names(child)
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        inner -= {n for g in node.generators for n in stored_names(g.target)}
-    elif isinstance(node, (ast.Lambda, ast.FunctionDef)):
+        return _of_comprehension(node)
+    inner = set().union(*(free_names(child) for child in ast.iter_child_nodes(node)))
+    if isinstance(node, (ast.Lambda, ast.FunctionDef)):
+        # defaults and decorators are read outside, where an argument's name may stand for something else
+        around = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
         inner -= {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+        inner |= set().union(*(free_names(value) for value in around if value is not None))
     return inner
+
+
+def _of_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> set[str]:
+    """An iterable reads the variables of the loops around it, the first one none."""
+    found: set[str] = set()
+    bound: set[str] = set()
+    for loop in node.generators:
+        found |= free_names(loop.iter) - bound
+        bound |= stored_names(loop.target)
+        found |= set().union(*(free_names(test) for test in loop.ifs)) - bound
+    results = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    return found | (set().union(*(free_names(value) for value in results)) - bound)
 
 
 def root_of(node: ast.AST, *, calls: bool = False) -> str | None:
@@ -48,6 +62,31 @@ def root_of(node: ast.AST, *, calls: bool = False) -> str | None:
     while isinstance(node, (ast.Attribute, ast.Subscript)) or (calls and isinstance(node, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
+
+
+def _wholes(value: ast.expr) -> set[str]:
+    """Names of what a value may be, or be a part of: `a.b`, `a[0]`, `a.items()`, each of `(a, b)`, of `zip(a, b)` and
+    of `a if test else b`."""
+    if isinstance(value, (ast.Tuple, ast.List, ast.Starred, ast.IfExp, ast.BoolOp)):
+        return set().union(*(_wholes(node) for node in ast.iter_child_nodes(value) if isinstance(node, ast.expr)))
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in PASSING:
+        return set().union(*(_wholes(argument) for argument in _arguments(value)))
+    root = root_of(value, calls=True)
+    return {root} if root else set()
+
+
+def _bound(target: ast.expr) -> set[str]:
+    """Names that a target binds, not those whose items or attributes it sets."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return set().union(*(_bound(part) for part in target.elts))
+    if isinstance(target, ast.Starred):
+        return _bound(target.value)
+    return {target.id} if isinstance(target, ast.Name) else set()
+
+
+def _walrus(nodes: list[ast.AST]) -> set[str]:
+    """Names that assignment expressions bind, in comprehensions too."""
+    return {inner.target.id for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)}
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
@@ -80,14 +119,19 @@ class Slice:
                     self.late[node.name] = free_names(node)
                 elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
                     self.late |= {t.id: free_names(node.value) for t in node.targets if isinstance(t, ast.Name)}
-                pairs: list[tuple[ast.expr, ast.expr]] = []
                 if isinstance(node, ast.Assign):
-                    pairs = [(target, node.value) for target in node.targets]
+                    names = set().union(*(_bound(target) for target in node.targets))
+                    wholes = _wholes(node.value)
+                    if len(node.targets) > 1:  # a = b = [...]: one is the other
+                        wholes |= names
                 elif isinstance(node, (ast.For, ast.comprehension)):
-                    pairs = [(node.target, node.iter)]
-                for target, value in pairs:
-                    if isinstance(target, ast.Name) and (root := root_of(value)):
-                        self.parts.setdefault(target.id, set()).add(root)
+                    names, wholes = _bound(node.target), _wholes(node.iter)
+                elif isinstance(node, ast.NamedExpr):
+                    names, wholes = _bound(node.target), _wholes(node.value)
+                else:
+                    continue
+                for name in names:
+                    self.parts.setdefault(name, set()).update(wholes - {name})
 
     def reads(self, node: ast.AST) -> set[str]:
         """Names that a piece of code reads, those included that functions of the notebook read when they are called."""
@@ -130,7 +174,7 @@ class Slice:
                     return None
                 live.discard(name)
             case _:
-                changed = stored_names(statement)
+                changed = stored_names(statement) | _walrus([statement])
                 for node in ast.walk(statement):
                     if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
                         changed |= {root} if (root := root_of(node)) else set()
@@ -155,17 +199,17 @@ class Slice:
                 live |= other | after
             if live == before or isinstance(statement, (ast.If, ast.With)):
                 break
-        if not part.body and not getattr(part, "orelse", None):
+        values = [getattr(statement, head) for head in ("iter", "test", "items") if hasattr(statement, head)]
+        heads = [node for value in values for node in (value if isinstance(value, list) else [value])]
+        bound = any(self.needed(name, after) for name in _walrus(heads))
+        if not part.body and not getattr(part, "orelse", None) and not bound:
             live.intersection_update(after)
             return None
         if isinstance(statement, ast.For):
             live -= stored_names(statement.target)
         part.body = part.body or [ast.Pass()]
-        heads = [n for n in ("iter", "test", "items") if hasattr(statement, n)]
-        for head in heads:
-            value = getattr(statement, head)
-            for node in value if isinstance(value, list) else [value]:
-                live |= self.reads(node)
+        for node in heads:
+            live |= self.reads(node)
         return part
 
     def acts(self, call: ast.expr, live: set[str]) -> bool:
@@ -195,5 +239,10 @@ class Slice:
         if isinstance(target, str):
             return True
         if root in self.notebook.bindings:
+            if isinstance(
+                call.func, ast.Name
+            ):  # a function of the notebook acts on what it is given and on what it reads
+                passed = passed | self.reads(call.func)
+                return any(self.needed(name, live) for name in passed)
             return self.needed(root, live)
         return root not in PRINTS

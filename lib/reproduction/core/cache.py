@@ -48,7 +48,7 @@ def train_or_load(
         key_modules: first-party modules that define the model.
         parameters: further settings that the model depends on, JSON-serialisable.
         loss: as for `train`; what it depends on goes into `parameters`, and its module into `key_modules`.
-        evaluate: as for `train`; not part of the key.
+        evaluate: as for `train`; not part of the key. A network that was cached without one is trained again.
         progress: show a bar on a terminal while training.
 
     Returns:
@@ -73,6 +73,8 @@ def train_or_load(
     path = cache_dir() / "models" / f"{name}-{key[:20]}.pt"
     with FileLock(path.with_suffix(".lock")):
         history = _load(model, path)
+        if history is not None and evaluate is not None and not history.evaluation:
+            model, history = build(), None  # it was trained without being watched
         if history is None:
             checkpoint = path.with_suffix(".checkpoint")
             arguments: dict[str, Any] = {"recipe": recipe, "seed": seed, "loss": loss, "evaluate": evaluate}

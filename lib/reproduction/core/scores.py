@@ -90,8 +90,18 @@ def accuracy_of(
 
 
 def share_right(scores: Shaped[Tensor | np.ndarray, "N C"], labels: Shaped[Tensor | np.ndarray, " N"]) -> float:
-    """Share of samples whose largest score is the label's, in [0, 1]."""
-    return (torch.as_tensor(scores).argmax(dim=-1) == torch.as_tensor(labels)).double().mean().item()
+    """Share of samples whose largest score is the label's, in [0, 1]; a sample with a NaN among its scores is wrong.
+
+    Raises:
+        ValueError: unless there is one label a sample.
+    """
+    scores, labels = torch.as_tensor(scores), torch.as_tensor(labels)
+    if scores.ndim != 2 or labels.shape != scores.shape[:1]:
+        raise ValueError(
+            f"scores (N, C) and labels (N,) must pair, got {tuple(scores.shape)} and {tuple(labels.shape)}"
+        )
+    right = (scores.argmax(dim=-1) == labels) & ~scores.isnan().any(dim=-1)
+    return right.double().mean().item()
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:

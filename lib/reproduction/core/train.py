@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -73,7 +74,8 @@ def train(
 
     Raises:
         ValueError: u and y differ in length or are empty, or outputs and targets differ in shape.
-        CheckpointError: the checkpoint is of another recipe, seed, model or data, or cannot be read.
+        CheckpointError: the checkpoint is of another recipe, loss, seed, data or model, initial weights included, or
+            cannot be read.
         FloatingPointError: the loss is not finite and recipe.on_nan is "raise"; names epoch and step.
     """
     u, y = torch.as_tensor(u), torch.as_tensor(y)
@@ -81,6 +83,8 @@ def train(
         raise ValueError(f"{label}: inputs {tuple(u.shape)} and targets {tuple(y.shape)} must pair N >= 1 samples")
     run = _Run(model, u, y, recipe, seed, loss)
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        run.begin = _digest(model.state_dict().values())
     if path is not None and path.exists():
         run.restore(_read(path), path)
     training = model.training
@@ -141,7 +145,7 @@ class _Run:
 
     def __init__(self, model: nn.Module, u: Tensor, y: Tensor, recipe: Recipe, seed: int, loss: Loss | None) -> None:
         self.model, self.u, self.y, self.recipe, self.seed, self.loss = model, u, y, recipe, seed, loss
-        self.history = History()
+        self.history, self.begin = History(), ""
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         # The fused step has the least overhead, which dominates for models of a few hundred parameters.
         self.optimizer = torch.optim.Adam(self.parameters, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
@@ -207,19 +211,17 @@ class _Run:
 
     @cached_property
     def data(self) -> str:
-        digest = hashlib.sha256()
-        for array in (self.u, self.y):
-            digest.update(f"{array.dtype} {tuple(array.shape)}".encode())
-            digest.update(array.detach().cpu().contiguous().numpy().data)
-        return digest.hexdigest()
+        return _digest((self.u, self.y))
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must share with the run that resumes from it."""
         return {
             "recipe": asdict(self.recipe),
+            "loss": _described(self.loss),
             "seed": self.seed,
             "data": self.data,
             "model": repr(self.model),
+            "initial weights": self.begin,
             "parameters": {name: list(value.shape) for name, value in self.model.state_dict().items()},
         }
 
@@ -243,6 +245,21 @@ class _Run:
         self.shuffling.set_state(saved["shuffling"])
         self.dropout_state = saved["dropout"]
         self.history = History(**saved["history"])
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _described(loss: Loss | None) -> str:
+    """A loss by its name and the arguments that it is given in advance."""
+    if isinstance(loss, functools.partial):
+        return f"{_described(loss.func)}, {loss.args}, {loss.keywords}"
+    return "" if loss is None else f"{loss.__module__}.{getattr(loss, '__qualname__', type(loss).__qualname__)}"
 
 
 class _SolveStatistics:

@@ -170,6 +170,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         train(MODELS["mlp"](), u + 1, y, recipe=recipe, seed=4, checkpoint=path)
     with pytest.raises(ValueError, match="its model"):
         train(MLP((4, 7, 2)), u, y, recipe=recipe, seed=4, checkpoint=path)
+    moved = MODELS["mlp"]()
+    with torch.no_grad():
+        next(moved.parameters()).add_(1e-3)
+    with pytest.raises(ValueError, match="its initial weights"):
+        train(moved, u, y, recipe=recipe, seed=4, checkpoint=path)
+    with pytest.raises(ValueError, match="its loss"):
+        loss = lambda model, u, y, share: (model(u) - y).abs().mean()
+        train(MODELS["mlp"](), u, y, recipe=recipe, seed=4, loss=loss, checkpoint=path)
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):

@@ -65,6 +65,14 @@ def test_the_second_request_is_read_and_equals_a_plain_training(cache):
     assert {path.suffix for path in cache.iterdir()} == {".pt", ".lock"}
 
 
+def test_a_network_that_was_not_watched_is_trained_again_when_it_is_to_be(cache):
+    build = Counter()
+    first, _ = run(build)
+    second, history = run(build, evaluate=lambda model: 1.0)
+    assert build.n_forward == 18 and same(first, second) and history.evaluation == [1.0] * 3
+    assert run(build, evaluate=lambda model: 1.0)[1].evaluation == [1.0] * 3 and build.n_forward == 18
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -151,7 +151,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
 def test_a_finished_checkpoint_is_loaded_not_trained(tmp_path):
     u, y = regression()
     arguments = {"recipe": Recipe(epochs=2, batch_size=10), "seed": 4, "checkpoint": tmp_path / "run.pt"}
-    first, second = MODELS["mlp"](), MLP((4, 6, 2), seed=99)
+    first, second = MODELS["mlp"](), MODELS["mlp"]()
     expected = train(first, u, y, **arguments)
     Interrupting(second, 1)
     history = train(second, u, y, **arguments)

@@ -476,6 +476,36 @@ def test_a_killed_run_goes_on(network, tmp_path, monkeypatch):
         torch.testing.assert_close(model(u), whole(u), rtol=1e-9, atol=1e-9)
 
 
+def test_a_killed_run_of_shared_kernels_goes_on(network, tmp_path, monkeypatch):
+    from implicit_models.sim.network import shared_problem
+
+    u, calls = images(), []
+    whole = sparsify(network, u, Cardinality(0.3), SharedKernels())
+
+    def killed(*args, **kwargs):
+        calls.append(args[1])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return solve(*args, **kwargs)
+
+    solve = shared_problem.solve_kernels
+    monkeypatch.setattr(shared_problem, "solve_kernels", killed)
+    parallel = Parallel("processes", start_method="spawn", resume=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        sparsify(network, u, Cardinality(0.3), SharedKernels(), parallel=parallel)
+    assert sorted(f.parent.name for f in tmp_path.glob("*/*.npz")) == ["block-1", "block-2"]
+    calls.clear()
+    monkeypatch.setattr(shared_problem, "solve_kernels", lambda *a, **k: calls.append(a[1]) or solve(*a, **k))
+    model = sparsify(network, u, Cardinality(0.3), SharedKernels(), parallel=parallel)
+    assert calls == [(0, 5), (0, 5)]  # of four blocks two were finished
+    for report, other in zip(model.report.layers, whole.report.layers):
+        assert report == other
+        for a, b in zip(rows_of(model, report.block), rows_of(whole, report.block)):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="finished rows of another problem"):
+        sparsify(network, u, Cardinality(0.4), SharedKernels(), parallel=parallel)
+
+
 def test_float32_and_non_contiguous_inputs():
     network = drawn(Residual(), dtype=torch.float32)
     u = images(60, dtype=torch.float32)

@@ -18,7 +18,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -74,7 +73,7 @@ def solve_working(
         partial(solve_part, budgets=budgets, ridge=ridge, tolerance=tolerance, cap=cap, device=device),
         chunks_of(0, R, size),
         arrays=arrays,
-        parallel=replace(parallel, backend="serial") if alone else parallel,
+        parallel=parallel.alone() if alone else parallel,
         key=key,
     )
     K = len(budgets)

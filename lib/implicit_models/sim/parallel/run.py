@@ -97,6 +97,10 @@ class Parallel:
         """The same with a folder in that of finished chunks, where there is one."""
         return self if self.resume is None else replace(self, resume=Path(self.resume) / name)
 
+    def alone(self) -> Parallel:
+        """The same in this thread."""
+        return replace(self, backend="serial", address=None, start_method=None)
+
 
 SERIAL, THREADS = Parallel(), Parallel("threads")
 

@@ -23,6 +23,7 @@ from .row_models import SharedKernels as SharedKernels
 from .row_models import WorkingSet as WorkingSet
 from .solvers.bisection import solve_on_path as solve_on_path
 from .solvers.duality_gap import duality_gap as duality_gap
+from .solvers.duality_gap import is_certified as is_certified
 from .solvers.elimination import eliminate as eliminate
 from .solvers.gram import gram as gram
 from .solvers.perspective import solve_perspective_rows as solve_perspective_rows

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
-from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
+from implicit_models.sim.network.layers import INPUT, NetworkLayers, WrongShape, read_layers
 from implicit_models.sim.network.low_precision import in_single
 from implicit_models.sim.network.supports import last_readers
 from implicit_models.sim.parallel.run import THREADS, Parallel
@@ -167,7 +167,10 @@ def _setup(
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
     if not isinstance(data, Tensor):
         raise TypeError(f"data must be a torch tensor, got {type(data).__name__}")
-    layers = read_layers(network, tuple(data.shape[1:]))
+    try:
+        layers = read_layers(network, tuple(data.shape[1:]))
+    except WrongShape as error:
+        raise ValueError(f"data has shape {tuple(data.shape)}, which the network does not take: {error}") from error
     if head:
         layers.head()
     for u in (data, held_out):

@@ -543,6 +543,18 @@ def test_float32_and_non_contiguous_inputs():
         ({"parallel": 2}, TypeError, r"parallel must be Parallel\(...\), got 2"),
         ({"states": "both"}, ValueError, "'teacher' or 'student', got 'both'"),
         ({"network": Residual()}, ValueError, "in training mode"),
+        (
+            {"data": images()[:, 0]},
+            ValueError,
+            r"^data has shape \(60, 8, 8\), which the network does not take: module 'first.0' \(Conv2d\): it takes 3",
+        ),
+        (
+            {"data": images(shape=(3, 8, 8))},
+            ValueError,
+            r"^data has shape \(60, 3, 8, 8\), .* module 'first.0' \(Conv2d\): .* 2 channels, but got 3",
+        ),
+        ({"network": nn.Linear(2, 2)}, ValueError, r"in training mode \(Linear\): call eval"),
+        ({"network": nn.Sequential(nn.Linear(2, 2), nn.ReLU())}, ValueError, r"\(Sequential and 2 more\): call eval"),
     ],
 )
 def test_bad_arguments_are_named(network, change, error, words):

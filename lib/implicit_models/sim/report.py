@@ -4,6 +4,7 @@ counts."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
     from implicit_models.sim.network.position_problem import PositionProblem
     from implicit_models.sim.network.position_rows import BlockRows
     from implicit_models.sim.network.shared_problem import SharedProblem
+    from implicit_models.sim.sparse_model import SparseModel
 
 
 class MoreParameters(UserWarning):
     """A sparse model has more parameters than the network that it reproduces."""
+
+
+class NothingFitted(UserWarning):
+    """No block of a network reads an earlier one: the sparse model has the network's own weights."""
 
 
 @dataclass(frozen=True)
@@ -180,3 +186,27 @@ def sparsity_report(
         settings,
         dict(seconds),
     )
+
+
+def warned(models: list[SparseModel]) -> list[SparseModel]:
+    """The models of one network, after what is to be said of them: once each, of the first that it holds for."""
+    if not models[0].fitted:
+        warnings.warn(
+            NothingFitted(
+                "nothing was sparsified, and the report has no layers: no block of the network reads the states of an"
+                " earlier one, and blocks that read the input alone are kept as they are"
+            ),
+            stacklevel=3,
+        )
+    for model in models:
+        report = model.report
+        if report.parameters > report.own_parameters:
+            warnings.warn(
+                MoreParameters(
+                    f"the sparse model has {report.parameters} parameters, the network {report.own_parameters}: rows of"
+                    " their own untie the kernels and save multiplications only; SharedKernels() saves parameters"
+                ),
+                stacklevel=3,
+            )
+            break
+    return models

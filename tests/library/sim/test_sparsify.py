@@ -12,7 +12,7 @@ from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT, read_layers
 from implicit_models.sim.parallel.run import Parallel
 from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty, Tolerance
-from implicit_models.sim.report import MoreParameters
+from implicit_models.sim.report import MoreParameters, NothingFitted
 from implicit_models.sim.row_models import ByPosition, Refit, SharedKernels, WorkingSet
 from implicit_models.sim.solvers.budget import solve_position
 from implicit_models.sim.solvers.rows import solve_rows
@@ -190,6 +190,25 @@ def test_more_parameters_are_warned_of(network):
         warnings.simplefilter("error")
         model = sparsify(network, u, Cardinality(0.3), SharedKernels(), head=False)
     assert 0 < model.report.sparsity_of_parameters < 1
+
+
+@pytest.mark.parametrize("rows", [ByPosition(), SharedKernels(), WorkingSet()])
+@pytest.mark.parametrize(
+    "network, shape",
+    [
+        (nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 4)), (2, 8, 8)),
+        (nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), (5,)),
+    ],
+)
+def test_a_network_without_earlier_states_is_said_to_be_kept(network, shape, rows):
+    network, u = drawn(network), images(shape=shape)
+    words = "nothing was sparsified, and the report has no layers: no block .* reads the states of an earlier one"
+    for head in (True, False):
+        with pytest.warns(NothingFitted, match=words):
+            model = sparsify(network, u, L1Ball(0.5), rows, head=head)
+    assert model.report.layers == () and model.report.sparsity_of_entries == 0
+    with torch.no_grad():
+        torch.testing.assert_close(model(u), network(u))
 
 
 def test_the_head_is_a_ridge_regression_on_the_models_features(network):

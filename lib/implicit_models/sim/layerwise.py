@@ -87,6 +87,7 @@ def sparsify(
 
     Warns:
         MoreParameters: where the model has more parameters than the network, as rows of their own have.
+        ColumnsExcluded: naming the layers with rows that `min_active` leaves no column.
         NothingFitted: where no block of the network reads an earlier one.
 
     Raises:

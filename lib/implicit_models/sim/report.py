@@ -27,6 +27,10 @@ class MoreParameters(UserWarning):
     """A sparse model has more parameters than the network that it reproduces."""
 
 
+class ColumnsExcluded(UserWarning):
+    """Rows whose targets vary have a bias alone: `min_active` excludes every column that they may use."""
+
+
 class NothingFitted(UserWarning):
     """No block of a network reads an earlier one: the sparse model has the network's own weights."""
 
@@ -38,7 +42,8 @@ class LayerReport:
 
     own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the
         fit and on others (None without any). gap: largest relative duality gap; violation: largest excess of the ball,
-        relative, before the refit; status: rows by outcome.
+        relative, before the refit; status: rows by outcome. excluded: rows whose targets vary and that have a bias
+        alone, as `min_active` excludes every column that they may use.
     """
 
     block: int
@@ -54,6 +59,7 @@ class LayerReport:
     gap: float
     violation: float
     status: Mapping[str, int]
+    excluded: int = 0
 
     def __repr__(self) -> str:
         return summary(
@@ -156,6 +162,7 @@ def layer_report(
         float(np.nanmax(gap, initial=0.0)),
         float(found.violation[:, t].max(initial=0.0)),
         found.status(t),
+        problem.excluded_rows,
     )
 
 
@@ -198,6 +205,19 @@ def warned(models: list[SparseModel]) -> list[SparseModel]:
             ),
             stacklevel=3,
         )
+    for model in models:
+        lost = [r for r in model.report.layers if r.excluded]
+        if lost:
+            named = ", ".join(f"{r.name} ({r.excluded} of {r.rows} rows)" for r in lost)
+            warnings.warn(
+                ColumnsExcluded(
+                    f"rows have a bias alone in the layers {named}: their columns vary on fewer samples than"
+                    f" min_active={model.report.settings['rows'].min_active:g} asks for, which excludes all of them;"
+                    " give more samples, or min_active=0"
+                ),
+                stacklevel=3,
+            )
+            break
     for model in models:
         report = model.report
         if report.parameters > report.own_parameters:

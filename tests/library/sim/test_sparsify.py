@@ -12,7 +12,7 @@ from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT, read_layers
 from implicit_models.sim.parallel.run import Parallel
 from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty, Tolerance
-from implicit_models.sim.report import MoreParameters, NothingFitted
+from implicit_models.sim.report import ColumnsExcluded, MoreParameters, NothingFitted
 from implicit_models.sim.row_models import ByPosition, Refit, SharedKernels, WorkingSet
 from implicit_models.sim.solvers.budget import solve_position
 from implicit_models.sim.solvers.rows import solve_rows
@@ -332,6 +332,42 @@ def test_rarely_active_states_get_no_huge_weights():
     assert all_of_them.report.layers[0].held_out < 0 < 0.4 < model.report.layers[0].held_out
     used = model.A1.to_dense().abs().sum(0) > 0
     assert not used[active < 2].any()
+
+
+@pytest.mark.parametrize("budget", [L1Ball(0.5), L1Penalty(0.1), L1Penalty(0.0)])
+@pytest.mark.parametrize("kind", [ByPosition, SharedKernels, WorkingSet])
+def test_rows_that_min_active_leaves_no_column_are_warned_of(kind, budget):
+    """Inputs and states vary on two samples of forty, the targets with them."""
+    rare = drawn(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)), 3)
+    u = torch.zeros(40, 6, dtype=torch.float64)
+    u[:2] = images(2, 1, (6,))
+    words = r"in the layers _3 \(5 of 5 rows\): .* fewer samples than min_active=3 .* more samples, or min_active=0"
+    with pytest.warns(ColumnsExcluded, match=words):
+        model = sparsify(rare, u, budget, kind(), states="teacher", head=False)
+    (report,) = model.report.layers
+    assert report.status == {"empty": 5} and report.excluded == 5 and report.entries == 0
+    assert report.gap == 0 and report.fit == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ColumnsExcluded)
+        (report,) = sparsify(rare, u, budget, kind(min_active=0.0), states="teacher", head=False).report.layers
+        assert report.entries > 0 and report.excluded == 0
+        with torch.no_grad():
+            rare[0].weight.zero_()  # no column varies, and neither does a target
+        (report,) = sparsify(rare, u[:, :6], budget, kind(), states="teacher", head=False).report.layers
+        assert report.status == {"empty": 5} and report.excluded == 0 and report.entries == 0
+
+
+def test_positions_are_told_apart_where_min_active_leaves_columns(network):
+    """Images that vary on two samples in the left half: rows there alone lose their columns."""
+    u = images(60)
+    u[2:, :, :, :4] = 0.0
+    with torch.no_grad():
+        pointwise = drawn(
+            nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(), nn.Conv2d(3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2))
+        )
+    with pytest.warns(ColumnsExcluded, match=r"_3 \(64 of 128 rows\)"):
+        (report,) = sparsify(pointwise, u, L1Ball(0.5), states="teacher").report.layers
+    assert report.excluded == report.status["empty"] == 64
 
 
 @pytest.mark.parametrize("value", [0.2, 1.0])

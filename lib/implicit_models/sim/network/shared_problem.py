@@ -60,6 +60,12 @@ class SharedProblem:
     sources: Mapping[int, np.ndarray]
     layers: NetworkLayers
     positions: int
+    excluded: bool  # columns vary, and min_active leaves none
+
+    @property
+    def excluded_rows(self) -> int:
+        """Rows whose targets vary, without a column because of min_active."""
+        return int((self.target > 0).sum()) if self.excluded else 0
 
     @property
     def columns(self) -> int:
@@ -191,6 +197,7 @@ def shared_problem(
     # A column may be constant where it is read and its channel not elsewhere: then S is the rounding of two equal
     # terms.
     live = (deviation > np.maximum(least, 1e-30)) & (np.diag(S) > ROUNDING * eps * square)
+    vary = bool(live[:d].any())
     live[:d] &= square[:d] ** 2 >= min_active * fourth.numpy()
     unit = np.where(live, deviation, 1.0)
     S = np.where(live[:, None] & live, S / unit[:, None] / unit, 0.0)
@@ -210,6 +217,7 @@ def shared_problem(
         sources,
         layers,
         P,
+        vary and not live[:d].any(),
     )
 
 

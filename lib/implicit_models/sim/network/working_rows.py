@@ -134,6 +134,9 @@ def _solve_batch(
         (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     ]  # row, column, l1, refit
     todo = np.flatnonzero((zz > 0) & np.isfinite(zz))
+    if not bool((columns.norm > 0).any()):  # no column varies: zeros, as in `solve_position`
+        kept["fit"][todo] = kept["fit_refit"][todo] = 0.0
+        todo = todo[:0]
     k = min(d, FIRST)
     W = columns.proposed(z[todo], k) if len(todo) and d else np.zeros((0, 0), np.int64)
     while len(todo) and d:

@@ -48,12 +48,12 @@ ACCURACY = {
     "goal at 90 %": (0.10, 0.80),
 }
 FITS = (
-    ("lam:0.02", "equal"),
-    ("keep:0.1", "equal"),
-    ("lam:0.03", "effect"),
-    ("lam:0.0455", "effect"),
-    ("lam:0.083", "effect"),
-    ("lam:0.25", "effect"),
+    ("L1Penalty:0.02", "equal"),
+    ("Cardinality:0.1", "equal"),
+    ("L1Penalty:0.03", "effect"),
+    ("L1Penalty:0.0455", "effect"),
+    ("L1Penalty:0.083", "effect"),
+    ("L1Penalty:0.25", "effect"),
 )
 DRAWS = (0, 1, 2)  # of the images, for penalties by effect; the first of them for the others
 MEMORY_GB = 4.0
@@ -73,6 +73,11 @@ def network_and_images(m: int, seed: int = 0):
     u = torch.from_numpy(data.u_train[order]).reshape(-1, 3, 32, 32)
     v, y = data.test[0]
     return published(), u, torch.from_numpy(v).reshape(-1, 3, 32, 32), torch.from_numpy(y)
+
+
+def label(setting: str) -> str:
+    """A budget as it is written, such as `Cardinality(0.2)`."""
+    return setting.replace(":", "(") + ")"
 
 
 def accuracy(model, v, y) -> float:
@@ -97,8 +102,8 @@ def fit(case: str, m: int, setting: str, weights: str = "equal", seed: int = 0) 
 
     torch.set_num_threads(1)
     network, u, v, y = network_and_images(m, seed)
-    kind, values = setting.split(":")
-    of = {"kappa": L1Ball, "lam": L1Penalty, "keep": Cardinality}[kind]
+    name, values = setting.split(":")
+    of = {kind.__name__: kind for kind in (L1Ball, L1Penalty, Cardinality)}[name]
     budgets = [of(float(x)) for x in values.split(",")]
     sweep, checked = case.startswith("sweep"), case.startswith("check")
     if checked:  # in double precision, since rows are stored in the network's
@@ -244,7 +249,7 @@ def in_a_process(module: str, function: str, *arguments: Any) -> dict[str, Any]:
 
 def run(quick: bool) -> harness.Report:
     report, rows, cases = harness.Report(), [], {}
-    sweep = "kappa:" + ",".join(f"{r:g}" for r in RADII)
+    sweep = "L1Ball:" + ",".join(f"{r:g}" for r in RADII)
     sizes = (100,) if quick else (500, 2000)
     for m in sizes:
         name = f"sweep_{m}"
@@ -275,8 +280,8 @@ def run(quick: bool) -> harness.Report:
     )
     report.check(f"their violation at most {VIOLATION:g}", checked["recomputed"]["violation"] <= VIOLATION)
     reached: list[tuple[float, float]] = []  # entries left, accuracy
-    for setting, weights in (("keep:0.2", "equal"), *(() if quick else FITS)):
-        name = setting.replace(":", "(") + ")" + (", by effect" if weights == "effect" else "")
+    for setting, weights in (("Cardinality:0.2", "equal"), *(() if quick else FITS)):
+        name = label(setting) + (", by effect" if weights == "effect" else "")
         draws = [
             in_a_process("scale", "fit", "student", 100 if quick else 2000, setting, weights, seed)
             for seed in (DRAWS if weights == "effect" else DRAWS[:1])
@@ -303,7 +308,7 @@ def run(quick: bool) -> harness.Report:
             ]
         )
         report.check(f"student {name}: peak memory below {MEMORY_GB:g} GB", memory <= MEMORY_GB)
-        if name == "keep(0.2)" and not quick:
+        if name == "Cardinality(0.2)" and not quick:
             report.check(f"student: at most {SECONDS['student'][0]:g} s", found["seconds"][0] <= SECONDS["student"][0])
             report.check(
                 f"student: accuracy at least {STUDENT_ACCURACY[0]}", found["accuracy"][0] >= STUDENT_ACCURACY[0]

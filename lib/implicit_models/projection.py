@@ -7,6 +7,7 @@ Source:
 from __future__ import annotations
 
 import math
+import numbers
 from typing import overload
 
 import numpy as np
@@ -24,6 +25,8 @@ def _check(A: Tensor | np.ndarray, kappa: float) -> None:
         raise ValueError(f"A must be a matrix, got shape {tuple(A.shape)}")
     if not (A.dtype.is_floating_point if isinstance(A, Tensor) else np.issubdtype(A.dtype, np.floating)):
         raise TypeError(f"A must have a floating dtype, got {A.dtype}")
+    if isinstance(kappa, (bool, np.bool_)) or not isinstance(kappa, numbers.Real):
+        raise TypeError(f"kappa must be a number, got {kappa!r}")
     if not (math.isfinite(kappa) and kappa > 0):
         raise ValueError(f"kappa must be a positive number, got {kappa}")
 
@@ -100,7 +103,7 @@ def project_rows(A, kappa):
         new array of the same kind.
 
     Raises:
-        TypeError: for integers or sparse input.
+        TypeError: for integers or sparse input, and for a radius that is no number.
         ValueError: for a radius that is not positive, for an array that is not a matrix, and for rows that are not
             finite, which are named.
 

@@ -20,7 +20,8 @@ class Status(StrEnum):
     Rows of state-driven models:
         OPTIMAL: the duality gap is within the tolerance that was asked for.
         FISTA: the same, found by the fallback after the exact solver.
-        EMPTY: no column explains anything, and the row of zeros is exact.
+        EMPTY: the target does not vary, or no column that varies is left to explain it; of what was asked, the row of
+            zeros is exact. Where `min_active` left none, `sparsify` warns (`ColumnsExcluded`).
         INACCURATE: there is a solution without a certificate at the tolerance; its gap says how far it is.
         SATURATED: the row reached the cap of its support and kept the solution of that size.
         INFEASIBLE: an exact row has no solution within its constraints.

@@ -367,3 +367,10 @@ def test_rescale_kinds_and_bad_input():
         rescale(A, torch.ones(3, 1), C)
     with pytest.raises(ValueError, match="C must have 2 columns"):
         rescale(A, B, torch.ones(1, 3))
+
+
+@pytest.mark.parametrize("kappa", ["1", True, np.True_, None])
+def test_a_radius_is_a_number(kappa):
+    for project in (project_rows, project_rows_):
+        with pytest.raises(TypeError, match="kappa must be a number, got"):
+            project(np.ones((2, 2)), kappa)

@@ -15,7 +15,9 @@ from .problem import NoPenalty as NoPenalty
 from .problem import Perspective as Perspective
 from .problem import Ridge as Ridge
 from .problem import Tolerance as Tolerance
+from .report import ColumnsExcluded as ColumnsExcluded
 from .report import MoreParameters as MoreParameters
+from .report import NothingFitted as NothingFitted
 from .result import SIMResult as SIMResult
 from .row_models import ByPosition as ByPosition
 from .row_models import Refit as Refit
@@ -23,6 +25,7 @@ from .row_models import SharedKernels as SharedKernels
 from .row_models import WorkingSet as WorkingSet
 from .solvers.bisection import solve_on_path as solve_on_path
 from .solvers.duality_gap import duality_gap as duality_gap
+from .solvers.duality_gap import is_certified as is_certified
 from .solvers.elimination import eliminate as eliminate
 from .solvers.gram import gram as gram
 from .solvers.perspective import solve_perspective_rows as solve_perspective_rows

@@ -17,7 +17,6 @@ Source:
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +28,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
-from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
+from implicit_models.sim.network.layers import INPUT, NetworkLayers, WrongShape, read_layers
 from implicit_models.sim.network.low_precision import in_single
 from implicit_models.sim.network.supports import last_readers
 from implicit_models.sim.parallel.run import THREADS, Parallel
 from implicit_models.sim.problem import Budget, Tolerance, check_budgets, require
-from implicit_models.sim.report import LayerReport, MoreParameters, layer_report, sparsity_report
+from implicit_models.sim.report import LayerReport, layer_report, sparsity_report, warned
 from implicit_models.sim.row_models import ByPosition, Given, RowModel, SharedKernels, WorkingSet
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
 
@@ -88,6 +87,8 @@ def sparsify(
 
     Warns:
         MoreParameters: where the model has more parameters than the network, as rows of their own have.
+        ColumnsExcluded: naming the layers with rows that `min_active` leaves no column.
+        NothingFitted: where no block of the network reads an earlier one.
 
     Raises:
         TypeError, ValueError: naming the argument that is wrong; what `read_layers` raises, naming the module or
@@ -99,7 +100,7 @@ def sparsify(
     setup = _setup(network, data, [budget], rows, states, head, held_out, tolerance, parallel)
     with torch.no_grad(), in_single(rows.device != "cpu"):
         models = _run(setup, data, held_out, [budget], parallel)
-    return _warned(models)[0]
+    return warned(models)[0]
 
 
 def sparsify_path(
@@ -124,7 +125,7 @@ def sparsify_path(
         One `SparseModel` for each budget, in their order.
 
     Warns:
-        MoreParameters: as `sparsify`.
+        As `sparsify`.
 
     Raises:
         TypeError, ValueError: as `sparsify`, and for budgets of several kinds.
@@ -142,7 +143,7 @@ def sparsify_path(
                 models += _run(setup, data, held_out, [budget], parallel.within(f"value-{t}"))
         else:
             models = _run(setup, data, held_out, ascending, parallel)
-    return _warned([models[order.index(t)] for t in range(len(budgets))])
+    return warned([models[order.index(t)] for t in range(len(budgets))])
 
 
 def _setup(
@@ -167,7 +168,10 @@ def _setup(
         raise ValueError(f"states must be 'teacher' or 'student', got {states!r}")
     if not isinstance(data, Tensor):
         raise TypeError(f"data must be a torch tensor, got {type(data).__name__}")
-    layers = read_layers(network, tuple(data.shape[1:]))
+    try:
+        layers = read_layers(network, tuple(data.shape[1:]))
+    except WrongShape as error:
+        raise ValueError(f"data has shape {tuple(data.shape)}, which the network does not take: {error}") from error
     if head:
         layers.head()
     for u in (data, held_out):
@@ -188,22 +192,6 @@ def _setup(
     fitted = [k for k, b in enumerate(layers.blocks) if not b.derived and any(s != INPUT for s in sources[k])]
     factors = rows.factors(layers, data, fitted)
     return _Setup(layers, rows, sources, fitted, factors, states == "student", head, tolerance)
-
-
-def _warned(models: list[SparseModel]) -> list[SparseModel]:
-    """Warn of the first model that has more parameters than the network."""
-    for model in models:
-        report = model.report
-        if report.parameters > report.own_parameters:
-            warnings.warn(
-                MoreParameters(
-                    f"the sparse model has {report.parameters} parameters, the network {report.own_parameters}: rows of"
-                    " their own untie the kernels and save multiplications only; SharedKernels() saves parameters"
-                ),
-                stacklevel=3,
-            )
-            break
-    return models
 
 
 def _run(

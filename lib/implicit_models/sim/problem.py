@@ -250,6 +250,8 @@ class Exact:
     zero_below: float = 0.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.solver, str):
+            raise TypeError(f"solver must be the name of a solver that cvxpy finds, got {self.solver!r}")
         number("zero_below", self.zero_below, zero=True, largest=1.0)
 
 

@@ -4,6 +4,7 @@ counts."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,19 @@ if TYPE_CHECKING:
     from implicit_models.sim.network.position_problem import PositionProblem
     from implicit_models.sim.network.position_rows import BlockRows
     from implicit_models.sim.network.shared_problem import SharedProblem
+    from implicit_models.sim.sparse_model import SparseModel
 
 
 class MoreParameters(UserWarning):
     """A sparse model has more parameters than the network that it reproduces."""
+
+
+class ColumnsExcluded(UserWarning):
+    """Rows whose targets vary have a bias alone: `min_active` excludes every column that they may use."""
+
+
+class NothingFitted(UserWarning):
+    """No block of a network reads an earlier one: the sparse model has the network's own weights."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,8 @@ class LayerReport:
 
     own_entries: of the network's rows. fit, held_out: share of the targets' variance explained, on the samples of the
         fit and on others (None without any). gap: largest relative duality gap; violation: largest excess of the ball,
-        relative, before the refit; status: rows by outcome.
+        relative, before the refit; status: rows by outcome. excluded: rows whose targets vary and that have a bias
+        alone, as `min_active` excludes every column that they may use.
     """
 
     block: int
@@ -48,6 +59,7 @@ class LayerReport:
     gap: float
     violation: float
     status: Mapping[str, int]
+    excluded: int = 0
 
     def __repr__(self) -> str:
         return summary(
@@ -150,6 +162,7 @@ def layer_report(
         float(np.nanmax(gap, initial=0.0)),
         float(found.violation[:, t].max(initial=0.0)),
         found.status(t),
+        problem.excluded_rows,
     )
 
 
@@ -180,3 +193,40 @@ def sparsity_report(
         settings,
         dict(seconds),
     )
+
+
+def warned(models: list[SparseModel]) -> list[SparseModel]:
+    """The models of one network, after what is to be said of them: once each, of the first that it holds for."""
+    if not models[0].fitted:
+        warnings.warn(
+            NothingFitted(
+                "nothing was sparsified, and the report has no layers: no block of the network reads the states of an"
+                " earlier one, and blocks that read the input alone are kept as they are"
+            ),
+            stacklevel=3,
+        )
+    for model in models:
+        lost = [r for r in model.report.layers if r.excluded]
+        if lost:
+            named = ", ".join(f"{r.name} ({r.excluded} of {r.rows} rows)" for r in lost)
+            warnings.warn(
+                ColumnsExcluded(
+                    f"rows have a bias alone in the layers {named}: their columns vary on fewer samples than"
+                    f" min_active={model.report.settings['rows'].min_active:g} asks for, which excludes all of them;"
+                    " give more samples, or min_active=0"
+                ),
+                stacklevel=3,
+            )
+            break
+    for model in models:
+        report = model.report
+        if report.parameters > report.own_parameters:
+            warnings.warn(
+                MoreParameters(
+                    f"the sparse model has {report.parameters} parameters, the network {report.own_parameters}: rows of"
+                    " their own untie the kernels and save multiplications only; SharedKernels() saves parameters"
+                ),
+                stacklevel=3,
+            )
+            break
+    return models

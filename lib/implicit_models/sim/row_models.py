@@ -225,7 +225,8 @@ class SharedKernels(_Rows):
         """The problem of a block, and its rows at each budget."""
         g = given
         problem = shared_problem(g.layers, g.block, g.sources, g.own, g.z[: g.m], min_active=self.min_active)
-        return problem, solve_shared(problem, budgets, ridge=self.ridge, tolerance=tolerance, cap=self.cap)
+        options: dict[str, Any] = {"ridge": self.ridge, "tolerance": tolerance, "cap": self.cap, "parallel": parallel}
+        return problem, solve_shared(problem, budgets, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

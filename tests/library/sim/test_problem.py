@@ -59,3 +59,8 @@ def test_choices_are_values():
     assert L1Ball(1.0) == L1Ball(1.0) != Cardinality(1.0) and len({Tolerance(), Tolerance(1e-6, 1e-9)}) == 1
     with pytest.raises(AttributeError):
         L1(0.1).beta = 0.2
+
+
+def test_a_solver_is_a_name():
+    with pytest.raises(TypeError, match="solver must be the name of a solver that cvxpy finds, got 5"):
+        Exact(solver=5)

@@ -12,7 +12,7 @@ from implicit_models.sim.network.layer_scales import layer_scales
 from implicit_models.sim.network.layers import INPUT, read_layers
 from implicit_models.sim.parallel.run import Parallel
 from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty, Tolerance
-from implicit_models.sim.report import MoreParameters
+from implicit_models.sim.report import ColumnsExcluded, MoreParameters, NothingFitted
 from implicit_models.sim.row_models import ByPosition, Refit, SharedKernels, WorkingSet
 from implicit_models.sim.solvers.budget import solve_position
 from implicit_models.sim.solvers.rows import solve_rows
@@ -192,6 +192,25 @@ def test_more_parameters_are_warned_of(network):
     assert 0 < model.report.sparsity_of_parameters < 1
 
 
+@pytest.mark.parametrize("rows", [ByPosition(), SharedKernels(), WorkingSet()])
+@pytest.mark.parametrize(
+    "network, shape",
+    [
+        (nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 4)), (2, 8, 8)),
+        (nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), (5,)),
+    ],
+)
+def test_a_network_without_earlier_states_is_said_to_be_kept(network, shape, rows):
+    network, u = drawn(network), images(shape=shape)
+    words = "nothing was sparsified, and the report has no layers: no block .* reads the states of an earlier one"
+    for head in (True, False):
+        with pytest.warns(NothingFitted, match=words):
+            model = sparsify(network, u, L1Ball(0.5), rows, head=head)
+    assert model.report.layers == () and model.report.sparsity_of_entries == 0
+    with torch.no_grad():
+        torch.testing.assert_close(model(u), network(u))
+
+
 def test_the_head_is_a_ridge_regression_on_the_models_features(network):
     u = images(200)
     model = sparsify(network, u, Cardinality(0.3))
@@ -313,6 +332,42 @@ def test_rarely_active_states_get_no_huge_weights():
     assert all_of_them.report.layers[0].held_out < 0 < 0.4 < model.report.layers[0].held_out
     used = model.A1.to_dense().abs().sum(0) > 0
     assert not used[active < 2].any()
+
+
+@pytest.mark.parametrize("budget", [L1Ball(0.5), L1Penalty(0.1), L1Penalty(0.0)])
+@pytest.mark.parametrize("kind", [ByPosition, SharedKernels, WorkingSet])
+def test_rows_that_min_active_leaves_no_column_are_warned_of(kind, budget):
+    """Inputs and states vary on two samples of forty, the targets with them."""
+    rare = drawn(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)), 3)
+    u = torch.zeros(40, 6, dtype=torch.float64)
+    u[:2] = images(2, 1, (6,))
+    words = r"in the layers _3 \(5 of 5 rows\): .* fewer samples than min_active=3 .* more samples, or min_active=0"
+    with pytest.warns(ColumnsExcluded, match=words):
+        model = sparsify(rare, u, budget, kind(), states="teacher", head=False)
+    (report,) = model.report.layers
+    assert report.status == {"empty": 5} and report.excluded == 5 and report.entries == 0
+    assert report.gap == 0 and report.fit == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ColumnsExcluded)
+        (report,) = sparsify(rare, u, budget, kind(min_active=0.0), states="teacher", head=False).report.layers
+        assert report.entries > 0 and report.excluded == 0
+        with torch.no_grad():
+            rare[0].weight.zero_()  # no column varies, and neither does a target
+        (report,) = sparsify(rare, u[:, :6], budget, kind(), states="teacher", head=False).report.layers
+        assert report.status == {"empty": 5} and report.excluded == 0 and report.entries == 0
+
+
+def test_positions_are_told_apart_where_min_active_leaves_columns(network):
+    """Images that vary on two samples in the left half: rows there alone lose their columns."""
+    u = images(60)
+    u[2:, :, :, :4] = 0.0
+    with torch.no_grad():
+        pointwise = drawn(
+            nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(), nn.Conv2d(3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2))
+        )
+    with pytest.warns(ColumnsExcluded, match=r"_3 \(64 of 128 rows\)"):
+        (report,) = sparsify(pointwise, u, L1Ball(0.5), states="teacher").report.layers
+    assert report.excluded == report.status["empty"] == 64
 
 
 @pytest.mark.parametrize("value", [0.2, 1.0])
@@ -476,6 +531,36 @@ def test_a_killed_run_goes_on(network, tmp_path, monkeypatch):
         torch.testing.assert_close(model(u), whole(u), rtol=1e-9, atol=1e-9)
 
 
+def test_a_killed_run_of_shared_kernels_goes_on(network, tmp_path, monkeypatch):
+    from implicit_models.sim.network import shared_problem
+
+    u, calls = images(), []
+    whole = sparsify(network, u, Cardinality(0.3), SharedKernels())
+
+    def killed(*args, **kwargs):
+        calls.append(args[1])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return solve(*args, **kwargs)
+
+    solve = shared_problem.solve_kernels
+    monkeypatch.setattr(shared_problem, "solve_kernels", killed)
+    parallel = Parallel("processes", start_method="spawn", resume=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        sparsify(network, u, Cardinality(0.3), SharedKernels(), parallel=parallel)
+    assert sorted(f.parent.name for f in tmp_path.glob("*/*.npz")) == ["block-1", "block-2"]
+    calls.clear()
+    monkeypatch.setattr(shared_problem, "solve_kernels", lambda *a, **k: calls.append(a[1]) or solve(*a, **k))
+    model = sparsify(network, u, Cardinality(0.3), SharedKernels(), parallel=parallel)
+    assert calls == [(0, 5), (0, 5)]  # of four blocks two were finished
+    for report, other in zip(model.report.layers, whole.report.layers):
+        assert report == other
+        for a, b in zip(rows_of(model, report.block), rows_of(whole, report.block)):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="finished rows of another problem"):
+        sparsify(network, u, Cardinality(0.4), SharedKernels(), parallel=parallel)
+
+
 def test_float32_and_non_contiguous_inputs():
     network = drawn(Residual(), dtype=torch.float32)
     u = images(60, dtype=torch.float32)
@@ -513,6 +598,18 @@ def test_float32_and_non_contiguous_inputs():
         ({"parallel": 2}, TypeError, r"parallel must be Parallel\(...\), got 2"),
         ({"states": "both"}, ValueError, "'teacher' or 'student', got 'both'"),
         ({"network": Residual()}, ValueError, "in training mode"),
+        (
+            {"data": images()[:, 0]},
+            ValueError,
+            r"^data has shape \(60, 8, 8\), which the network does not take: module 'first.0' \(Conv2d\): it takes 3",
+        ),
+        (
+            {"data": images(shape=(3, 8, 8))},
+            ValueError,
+            r"^data has shape \(60, 3, 8, 8\), .* module 'first.0' \(Conv2d\): .* 2 channels, but got 3",
+        ),
+        ({"network": nn.Linear(2, 2)}, ValueError, r"in training mode \(Linear\): call eval"),
+        ({"network": nn.Sequential(nn.Linear(2, 2), nn.ReLU())}, ValueError, r"\(Sequential and 2 more\): call eval"),
     ],
 )
 def test_bad_arguments_are_named(network, change, error, words):

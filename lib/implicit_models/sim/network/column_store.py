@@ -18,7 +18,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.sim.network.columns import centre_, channel_major, divide_, log2_reference, runs, state_rows
+from implicit_models.sim.network.columns import (
+    centre_,
+    channel_major,
+    divide_,
+    log2_reference,
+    runs,
+    state_rows,
+    varies,
+)
 from implicit_models.sim.network.low_precision import fast_dtype, rounded_columns
 from implicit_models.sim.parallel.chunk_store import content_key
 
@@ -137,6 +145,14 @@ class ColumnStore:
                 x[: self.d] *= reference / self.reference
             self.reference = reference
         return self._all.part(slice(self.d)), scale / self.reference, reference / 2.0**exact
+
+    @property
+    def excluded(self) -> bool:
+        """Whether columns appended so far vary, and min_active leaves none of them."""
+        if self.live[: self.d].any():
+            return False
+        mean, deviation = (torch.from_numpy(x[: self.d]) for x in (self.mean, self.deviation))
+        return bool(varies(mean, deviation).any())
 
     @property
     def used(self) -> tuple[Float[np.ndarray, " d"], Int[np.ndarray, " d"]]:

@@ -36,6 +36,11 @@ def runs(x: Tensor) -> list[slice]:
     return [slice(at, at + size) for at in range(0, len(x), size)]
 
 
+def varies(mean: Float[Tensor, " c"], deviation: Float[Tensor, " c"]) -> Bool[Tensor, " c"]:
+    """Which columns vary at all, on however few samples."""
+    return deviation > 1e-7 * mean.abs().clamp_min(1e-300)
+
+
 def centre_(
     x: Float[Tensor, "c m"], min_active: float
 ) -> tuple[Float[Tensor, " c"], Float[Tensor, " c"], Bool[Tensor, " c"]]:
@@ -59,9 +64,7 @@ def centre_(
         squares = own.square()
         square, fourth = squares.sum(1), squares.square_().sum(1)
         deviation[part] = (square / x.shape[1]).sqrt()
-        live[part] = (deviation[part] > 1e-7 * mean[part].abs().clamp_min(1e-300)) & (
-            square * square >= min_active * fourth
-        )
+        live[part] = varies(mean[part], deviation[part]) & (square * square >= min_active * fourth)
     return mean, deviation, live
 
 

@@ -47,6 +47,10 @@ OUT_OF_PLACE = {
 TRIED = 3  # samples of the forward passes that read shapes and compare the blocks with the network
 
 
+class WrongShape(ValueError):
+    """Samples of a shape that a network does not take."""
+
+
 @dataclass(frozen=True)
 class Block:
     """States of one call of an activation, or of a max-pooling (activation "max_pool", derived).
@@ -213,6 +217,7 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
         input_shape: of a sample, (C, *S) or (F,).
 
     Raises:
+        WrongShape: where a forward pass fails, naming the module.
         ValueError: for a network in training mode, or whose blocks do not make its outputs again.
         TypeError: naming the module or function that is not read.
     """
@@ -221,9 +226,8 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
     check_network(network)
     training = [name or type(network).__name__ for name, m in network.named_modules() if m.training]
     if training:
-        raise ValueError(
-            f"the network is in training mode ({training[0]} and {len(training) - 1} more): call eval() first"
-        )
+        others = f" and {len(training) - 1} more" if len(training) > 1 else ""
+        raise ValueError(f"the network is in training mode ({training[0]}{others}): call eval() first")
     own = copy.deepcopy(network).cpu().requires_grad_(False)
     dtype = next(
         (t.dtype for t in (*own.parameters(), *own.buffers()) if t.is_floating_point()), torch.get_default_dtype()
@@ -290,8 +294,20 @@ def _shapes(traced: fx.GraphModule, input_shape: tuple[int, ...], dtype: torch.d
     found: dict[str, tuple[int, ...]] = {}
 
     class Record(fx.Interpreter):
+        extra_traceback = False
+
         def run_node(self, n: fx.Node) -> Any:
-            out = super().run_node(n)
+            args, _ = self.fetch_args_kwargs_from_env(n)
+            module = traced.get_submodule(str(n.target)) if n.op == "call_module" else None
+            where = f"module {n.target!r} ({type(module).__name__})" if module is not None else str(n.target)
+            # torch takes a value without its batch dimension for one sample
+            for kind, dims in ((nn.Conv1d, 3), (nn.Conv2d, 4)):
+                if isinstance(module, kind) and args and args[0].ndim != dims:
+                    raise WrongShape(f"{where}: it takes {dims - 1} dimensions a sample, got {args[0].ndim - 1}")
+            try:
+                out = super().run_node(n)
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise WrongShape(f"{where}: {error}") from error
             if isinstance(out, Tensor):
                 found[n.name] = tuple(out.shape[1:])
             return out

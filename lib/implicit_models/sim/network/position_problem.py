@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from implicit_models.sim.network.column_store import Columns, ColumnStore
-from implicit_models.sim.network.columns import centre_, channel_major, divide_, log2_reference, state_rows
+from implicit_models.sim.network.columns import centre_, channel_major, divide_, log2_reference, state_rows, varies
 from implicit_models.sim.network.layers import INPUT, NetworkLayers
 from implicit_models.sim.network.position_rows import BlockRows
 from implicit_models.sim.network.receptive_field import union
@@ -45,6 +45,12 @@ class PositionProblem:
     place: Int[np.ndarray, " c"]  # column of A
     columns: int
     width: int
+    excluded: Bool[np.ndarray, " P"]  # where columns vary, and min_active leaves none
+
+    @property
+    def excluded_rows(self) -> int:
+        """Rows whose targets vary, without a column because of min_active."""
+        return int((self.excluded[:, None] & (self.spread > 0)).sum())
 
     @property
     def level(self) -> Float[np.ndarray, "P r"]:
@@ -135,7 +141,10 @@ def position_problem(
         radius = row_scale / reference / np.where(target > 0, target, 1.0)
     divide_(F, torch.from_numpy(unit), torch.from_numpy(live))
     arrays = (F.numpy(), np.concatenate(start), used, Z, np.ascontiguousarray(radius))
-    return PositionProblem(arrays, unit, target, spread, mean_x, mean_z, np.concatenate(place), d, width)
+    ends = np.concatenate(start)
+    any_of = lambda of: np.r_[np.logical_or.reduceat(of, ends[:-1]), False][used].any(axis=1)  # -1 is the last
+    excluded = any_of(varies(torch.from_numpy(mean_x), torch.from_numpy(deviation)).numpy()) & ~any_of(live)
+    return PositionProblem(arrays, unit, target, spread, mean_x, mean_z, np.concatenate(place), d, width, excluded)
 
 
 def working_problem(
@@ -158,8 +167,9 @@ def working_problem(
     if scales is not None:
         radius = scales[block].reshape(b.channels, b.positions).T / store.reference / np.where(target > 0, target, 1.0)
     mean_x, place = store.used
+    excluded = np.full(b.positions, store.excluded)
     return columns, PositionProblem(
-        (Z, np.ascontiguousarray(radius)), unit, target, spread, mean_x, mean_z, place, len(unit), len(unit)
+        (Z, np.ascontiguousarray(radius)), unit, target, spread, mean_x, mean_z, place, len(unit), len(unit), excluded
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +27,8 @@ from torch import Tensor
 
 from implicit_models.sim.network.layers import NetworkLayers
 from implicit_models.sim.network.position_rows import BlockRows
-from implicit_models.sim.parallel.report import RunReport
+from implicit_models.sim.parallel.chunk_store import content_key
+from implicit_models.sim.parallel.run import SERIAL, Parallel, map_chunks
 from implicit_models.sim.problem import Budget, Tolerance
 from implicit_models.sim.solvers.budget import explained_by, refit_all, solve_position
 
@@ -58,6 +60,12 @@ class SharedProblem:
     sources: Mapping[int, np.ndarray]
     layers: NetworkLayers
     positions: int
+    excluded: bool  # columns vary, and min_active leaves none
+
+    @property
+    def excluded_rows(self) -> int:
+        """Rows whose targets vary, without a column because of min_active."""
+        return int((self.target > 0).sum()) if self.excluded else 0
 
     @property
     def columns(self) -> int:
@@ -189,6 +197,7 @@ def shared_problem(
     # A column may be constant where it is read and its channel not elsewhere: then S is the rounding of two equal
     # terms.
     live = (deviation > np.maximum(least, 1e-30)) & (np.diag(S) > ROUNDING * eps * square)
+    vary = bool(live[:d].any())
     live[:d] &= square[:d] ** 2 >= min_active * fourth.numpy()
     unit = np.where(live, deviation, 1.0)
     S = np.where(live[:, None] & live, S / unit[:, None] / unit, 0.0)
@@ -208,21 +217,55 @@ def shared_problem(
         sources,
         layers,
         P,
+        vary and not live[:d].any(),
     )
 
 
-def solve_shared(
-    problem: SharedProblem, budgets: Sequence[Budget], *, ridge: float, tolerance: Tolerance, cap: int | None
-) -> BlockRows:
-    """Kernels of a block. Args: as `solve_block`."""
-    G, C, zz = problem.G, problem.C, problem.zz
-    r = len(zz)
-    A, gap, violation, reason = solve_position(
-        G, C, zz, problem.count, budgets, np.ones(r), tolerance=tolerance, cap=cap
-    )
+def solve_kernels(
+    arrays: Mapping[str, np.ndarray],
+    chunk: tuple[int, int],
+    *,
+    count: int,
+    budgets: Sequence[Budget],
+    ridge: float,
+    tolerance: Tolerance,
+    cap: int | None,
+) -> dict[str, np.ndarray]:
+    """The rows of a problem {"G", "C", "zz"} of `count` samples times positions, all in one chunk, for `map_chunks`:
+    l1 and refit (r, K, d), and (r, K) arrays as in `BlockRows`."""
+    G, C, zz = arrays["G"], arrays["C"], arrays["zz"]
+    A, gap, violation, reason = solve_position(G, C, zz, count, budgets, np.ones(len(zz)), tolerance=tolerance, cap=cap)
     B, seen, seen_refit = np.zeros_like(A), np.empty(A.shape[:2]), np.empty(A.shape[:2])
     explained_by(G, C, A, seen)
     refit_all(G, C, A, ridge, B, seen_refit)
+    found = {"l1": A, "refit": B, "gap": gap, "fit": seen, "fit_refit": seen_refit}
+    return found | {"violation": violation, "reason": reason}
+
+
+def solve_shared(
+    problem: SharedProblem,
+    budgets: Sequence[Budget],
+    *,
+    ridge: float,
+    tolerance: Tolerance,
+    cap: int | None,
+    parallel: Parallel = SERIAL,
+) -> BlockRows:
+    """Kernels of a block. Args: as `solve_block`; the few rows of a block are one chunk, so that of `parallel` its
+    folder and its progress count."""
+    zz = problem.zz
+    r = len(zz)
+    arrays = {"G": problem.G, "C": problem.C, "zz": zz}
+    settings = {"count": problem.count, "budgets": tuple(budgets), "ridge": ridge, "tolerance": tolerance, "cap": cap}
+    key = "" if parallel.resume is None else content_key(arrays, ("shared", sorted(settings.items())))
+    (found,), run = map_chunks(
+        partial(solve_kernels, **settings),  # type: ignore[arg-type]
+        [(0, r)],
+        arrays=arrays,
+        parallel=parallel.alone(),
+        key=key,
+    )
+    A, B = found["l1"], found["refit"]
     safe = np.where(zz > 0, zz, 1.0)[:, None]
     pointer, column, l1, refit = [], [], [], []
     for t in range(len(budgets)):
@@ -237,10 +280,10 @@ def solve_shared(
         column,
         l1,
         refit,
-        gap / (0.5 * safe),
-        share(seen),
-        share(seen_refit),
-        violation,
-        reason,
-        RunReport("serial", 1),
+        found["gap"] / (0.5 * safe),
+        share(found["fit"]),
+        share(found["fit_refit"]),
+        found["violation"],
+        found["reason"],
+        run,
     )

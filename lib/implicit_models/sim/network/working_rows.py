@@ -18,7 +18,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -74,7 +73,7 @@ def solve_working(
         partial(solve_part, budgets=budgets, ridge=ridge, tolerance=tolerance, cap=cap, device=device),
         chunks_of(0, R, size),
         arrays=arrays,
-        parallel=replace(parallel, backend="serial") if alone else parallel,
+        parallel=parallel.alone() if alone else parallel,
         key=key,
     )
     K = len(budgets)
@@ -135,6 +134,9 @@ def _solve_batch(
         (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     ]  # row, column, l1, refit
     todo = np.flatnonzero((zz > 0) & np.isfinite(zz))
+    if not bool((columns.norm > 0).any()):  # no column varies: zeros, as in `solve_position`
+        kept["fit"][todo] = kept["fit_refit"][todo] = 0.0
+        todo = todo[:0]
     k = min(d, FIRST)
     W = columns.proposed(z[todo], k) if len(todo) and d else np.zeros((0, 0), np.int64)
     while len(todo) and d:

@@ -48,7 +48,7 @@ class HostColumns:
     """
 
     def __init__(self, X: Float[np.ndarray, "d m"], rounded: Rounded):
-        self.X, self.rounded, self.values = X, rounded, rounded.values
+        self.X, self.rounded, self.values, self.norm = X, rounded, rounded.values, rounded.norm
         self.size = max(1, 2**25 // max(1, len(X)))
 
     def proposed(self, z: Float[np.ndarray, "b m"], k: int) -> Int[np.ndarray, "b k"]:

@@ -28,6 +28,7 @@ from implicit_models.sim.parallel.chunk_store import Chunk, ChunkStore, Result
 from implicit_models.sim.parallel.report import RunReport, Solver
 
 BACKENDS = ("serial", "threads", "processes", "ray")
+START_METHODS = ("fork", "spawn", "forkserver")
 
 
 @contextmanager
@@ -92,10 +93,27 @@ class Parallel:
         workers = self.workers
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             raise ValueError(f"workers must be a positive int, got {workers!r}")
+        if self.resume is not None and not isinstance(self.resume, (str, Path)):
+            raise TypeError(f"resume must be a folder, a str or a Path, or None, got {self.resume!r}")
+        if self.progress is not None and not isinstance(self.progress, bool):
+            raise TypeError(f"progress must be True, False or None, got {self.progress!r}")
+        if self.address is not None and not isinstance(self.address, str):
+            raise TypeError(f"address must be a str or None, got {self.address!r}")
+        method = self.start_method
+        if method is None:
+            return
+        if self.backend != "processes":
+            raise ValueError(f"start_method {method!r} is of processes, the backend is {self.backend!r}")
+        if method not in START_METHODS:
+            raise ValueError(f"unknown start_method {method!r}; choose one of {', '.join(START_METHODS)}")
 
     def within(self, name: str) -> Parallel:
         """The same with a folder in that of finished chunks, where there is one."""
         return self if self.resume is None else replace(self, resume=Path(self.resume) / name)
+
+    def alone(self) -> Parallel:
+        """The same in this thread."""
+        return replace(self, backend="serial", address=None, start_method=None)
 
 
 SERIAL, THREADS = Parallel(), Parallel("threads")

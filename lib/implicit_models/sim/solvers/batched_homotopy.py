@@ -115,7 +115,7 @@ def _on_support(G: Tensor, on: Tensor, ridge: float) -> Tensor:
 def batched_refit(
     G: Float[Tensor, "b k k"], c: Float[Tensor, "b k"], a: Float[Tensor, "b k"], ridge: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Least squares on the supports of a, what it explains of z'z (see `budget_rows.refit`), and which rows have a
+    """Least squares on the supports of a, what it explains of z'z (see `budget.refit`), and which rows have a
     support of full rank."""
     on = a != 0
     L, info = torch.linalg.cholesky_ex(_on_support(G, on, ridge))
@@ -135,7 +135,7 @@ def batched_gap(
     beta: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Duality gap and objective on the rows' own columns, and the excess over the ball (see
-    `row_solver.recomputed_gap`); the dual is at least 0."""
+    `row_kernels.recomputed_gap`); the dual is at least 0."""
     Ga = torch.bmm(G, a[:, :, None])[:, :, 0]
     fit, norm, lead = (a * c).sum(1), a.abs().sum(1), (c - Ga).abs().amax(1)
     rho = (zz - 2 * fit + (a * Ga).sum(1)).clamp_min(0.0)

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.sim.problem import L1, NoPenalty, Objective, Perspective, Tolerance
+from implicit_models.sim.solvers.gram import as_matrix, check_rows
 from implicit_models.sim.solvers.unpenalised import FreeBlock, factor
 
 NOTHING = 1e-9  # correlations with unit columns below this share of ||z|| are no reason for a ball to be tight
@@ -53,15 +54,17 @@ def duality_gap(
         objective (r,): 1/2||M a - z||^2 + beta||a||_1 + ridge/2 ||a||^2.
 
     Raises:
-        ValueError: kappa, beta or ridge negative or NaN (with its row), a mask that is not d booleans.
+        TypeError: G, C, zz or A is no array of real numbers; kappa, beta or ridge is no number.
+        ValueError: as `solve_rows`, and candidates of another shape than C.
 
     Source:
         solves the dual of Tsai thesis (2024), P(kappa); with a ridge, of Ganesh MS report (2023), equation (4).
     """
-    ball = as_mask(ball_mask, len(G))
-    kappa, beta = row_values(kappa, "kappa", len(C), np.inf), row_values(beta, "beta", len(C), np.finfo(float).max)
-    if not 0.0 <= float(ridge) < np.inf:
-        raise ValueError(f"ridge must be at least 0 and finite; got {ridge}")
+    G, C, zz, kappa, ball, beta, ridge = check_rows(G, C, zz, kappa, ball_mask, beta, ridge)
+    A = as_matrix(A, "A")
+    if A.shape != C.shape:
+        raise ValueError(f"A must be (r, d), as C; got A {A.shape} and C {C.shape}")
+    A = np.ascontiguousarray(A, np.float64)
     return gap_and_objective(G, C, zz, A, kappa, ball, beta, ridge)
 
 
@@ -266,26 +269,7 @@ def gap_with_rounding(
 
 def is_certified(gap: Any, objective: Any, zz: Any, tolerance: Tolerance) -> Any:
     """Whether a gap certifies a row: at most rtol of its objective, or atol of 1/2 ||z||^2 (which alone has a meaning
-    where the optimum is zero). NaN certifies nothing."""
+    where the optimum is zero). A gap that is not finite certifies nothing."""
     with np.errstate(invalid="ignore"):
-        return (gap <= tolerance.rtol * objective) | (gap <= tolerance.atol * 0.5 * zz)
-
-
-def as_mask(ball_mask, d: int) -> np.ndarray:
-    """(d,) booleans; all True for None. Raises: ValueError for anything else, indices among them."""
-    ball = np.ones(d, bool) if ball_mask is None else np.ascontiguousarray(np.asarray(ball_mask))
-    if ball.shape != (d,) or ball.dtype != bool:
-        raise ValueError(f"ball_mask must be {d} booleans; got shape {ball.shape}, dtype {ball.dtype}")
-    return ball
-
-
-def row_values(value, name: str, r: int, largest: float) -> np.ndarray:
-    """(r,) floats of a number or one a row. Raises: ValueError naming the row of a value outside [0, largest]."""
-    values = np.asarray(value, dtype=np.float64)
-    if values.ndim and values.shape != (r,):
-        raise ValueError(f"{name} must be a number or one a row, shape ({r},); got shape {values.shape}")
-    values = np.broadcast_to(values, (r,)).copy()
-    bad = np.flatnonzero(~((values >= 0.0) & (values <= largest)))
-    if len(bad):
-        raise ValueError(f"{name} must be at least 0; got {values[bad[0]]} for row {bad[0]}")
-    return values
+        small = (gap <= tolerance.rtol * objective) | (gap <= tolerance.atol * 0.5 * zz)
+        return np.isfinite(gap) & small

@@ -3,13 +3,13 @@ checked of them."""
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from implicit_models.sim.problem import Tolerance
-from implicit_models.sim.solvers.duality_gap import as_mask, row_values
 
 CHUNK_BYTES = 64 * 2**20  # of float64 samples held at a time
 LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
@@ -99,9 +99,17 @@ def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
     Raises:
         as `solve_rows`.
     """
-    G, C = as_matrix(G, "G"), as_matrix(C, "C")
-    G, C = np.ascontiguousarray(G, np.float64), np.ascontiguousarray(C, np.float64)
-    zz = np.ascontiguousarray(np.asarray(zz), np.float64)
+    G, C, zz, *terms = check_rows(G, C, zz, kappa, ball_mask, beta, ridge)
+    tolerance = Tolerance(_weight("rtol", rtol), _weight("atol", atol))
+    return G, C, zz, *terms, tolerance, np.where(np.isfinite(zz), zz, 0.0)
+
+
+def check_rows(G, C, zz, kappa, ball_mask, beta, ridge) -> Any:
+    """The part of `check_problem` that is the problem alone: (G, C, zz, kappa (r,), ball, beta (r,), ridge)."""
+    G, C, zz = as_matrix(G, "G"), as_matrix(C, "C"), np.asarray(zz)
+    if zz.dtype.kind not in "fiub":
+        raise TypeError(f"zz must hold real numbers; got dtype {zz.dtype}")
+    G, C, zz = (np.ascontiguousarray(v, np.float64) for v in (G, C, zz))
     d, r = len(G), len(C)
     if G.shape != (d, d) or C.shape[1] != d or zz.shape != (r,):
         raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got {G.shape}, {C.shape}, {zz.shape}")
@@ -118,20 +126,43 @@ def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
     _check_products(G, C, zz, diagonal)
     ball = as_mask(ball_mask, d)
     kappa, beta = row_values(kappa, "kappa", r, np.inf), row_values(beta, "beta", r, np.finfo(float).max)
-    for name, value in (("ridge", ridge), ("rtol", rtol), ("atol", atol)):
-        if not 0.0 <= float(value) < np.inf:
-            raise ValueError(f"{name} must be at least 0 and finite; got {value}")
-    return (
-        G,
-        C,
-        zz,
-        kappa,
-        ball,
-        beta,
-        float(ridge),
-        Tolerance(float(rtol), float(atol)),
-        np.where(np.isfinite(zz), zz, 0.0),
-    )
+    return G, C, zz, kappa, ball, beta, _weight("ridge", ridge)
+
+
+def _weight(name: str, value) -> float:
+    """A number. Raises: TypeError for anything else; ValueError where it is negative or not finite."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number; got {value!r}")
+    if not 0.0 <= float(value) < np.inf:
+        raise ValueError(f"{name} must be at least 0 and finite; got {value}")
+    return float(value)
+
+
+def as_mask(ball_mask, d: int) -> np.ndarray:
+    """(d,) booleans; all True for None. Raises: ValueError for anything else, indices among them."""
+    ball = np.ones(d, bool) if ball_mask is None else np.ascontiguousarray(np.asarray(ball_mask))
+    if ball.shape != (d,) or ball.dtype != bool:
+        raise ValueError(f"ball_mask must be {d} booleans; got shape {ball.shape}, dtype {ball.dtype}")
+    return ball
+
+
+def row_values(value, name: str, r: int, largest: float) -> np.ndarray:
+    """(r,) floats of a number or one a row.
+
+    Raises:
+        TypeError: for booleans and what is no number.
+        ValueError: naming the row of a value outside [0, largest].
+    """
+    if np.asarray(value).dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be a number or one a row; got {value!r}")
+    values = np.asarray(value, dtype=np.float64)
+    if values.ndim and values.shape != (r,):
+        raise ValueError(f"{name} must be a number or one a row, shape ({r},); got shape {values.shape}")
+    values = np.broadcast_to(values, (r,)).copy()
+    bad = np.flatnonzero(~((values >= 0.0) & (values <= largest)))
+    if len(bad):
+        raise ValueError(f"{name} must be at least 0; got {values[bad[0]]} for row {bad[0]}")
+    return values
 
 
 def _check_products(G, C, zz, diagonal) -> None:

@@ -75,7 +75,7 @@ def recomputed_gap(row, space, k, kappa):
 
 @kernel(**LEAN)
 def descend(row, space, lam, kappa, inside, everything, k, stop, noise):
-    """Long steps in the penalty from lam down to beta; arguments as in `long_step.leap`.
+    """Long steps in the penalty from lam down to beta; arguments as in `active_set.leap`.
 
     Returns:
         (k, lam, multiplier of the ball, rounds, reason): END at beta, KAPPA or GAP before it where the whole vector is

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from implicit_models.sim.problem import Tolerance
-from implicit_models.sim.solvers.duality_gap import duality_gap, gap_and_objective, is_certified
+from implicit_models.sim.solvers.duality_gap import gap_and_objective, is_certified
 from implicit_models.sim.solvers.fista import NO_KNEE, fista, into_ball
 from implicit_models.sim.solvers.gram import check_problem
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
@@ -123,6 +123,7 @@ def solve_rows(
         Rows with A (r, d). Among several minimisers the one at the end of the l1 path.
 
     Raises:
+        TypeError: arrays that do not hold real numbers; kappa, beta, ridge or a tolerance that is no number.
         ValueError: shapes that do not fit; kappa, beta, ridge or a tolerance that is negative or NaN (with its row); G
             not finite, not symmetric or with a negative diagonal; an entry of G or C that no columns of such norms can
             have.
@@ -291,7 +292,7 @@ def _followed(problem, settings, rows: Rows, todo, status) -> np.ndarray:
             norm = np.abs(a[0, ball_mask]).sum()
             if norm > kappa[i]:  # by rounding
                 a[:, ball_mask] *= kappa[i] / norm
-            (gap,), (value,) = duality_gap(G, C[k], zz[k], a, kappa=kappa[i], ball_mask=ball_mask, beta=beta[i])
+            (gap,), (value,) = gap_and_objective(G, C[k], zz[k], a, kappa[k], ball_mask, beta[k], 0.0)
             rows.n_steps[todo[i]] += pieces[0]
             enough[i] = is_certified(gap, value, whole[i], tolerance)
             if enough[i] or not reached[0]:

@@ -508,6 +508,21 @@ def test_bad_arguments(options, match):
         map_chunks(rows_of, CHUNKS, arrays=_arrays(), **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"resume": 5}, TypeError, "resume must be a folder, a str or a Path, or None, got 5"),
+        ({"progress": "x"}, TypeError, "progress must be True, False or None, got 'x'"),
+        ({"backend": "ray", "address": 1}, TypeError, "address must be a str or None, got 1"),
+        ({"start_method": "fork"}, ValueError, "start_method 'fork' is of processes, the backend is 'serial'"),
+        ({"backend": "processes", "start_method": "clone"}, ValueError, "unknown start_method 'clone'"),
+    ],
+)
+def test_where_chunks_run_is_checked_when_it_is_made(options, error, match):
+    with pytest.raises(error, match=match):
+        Parallel(**options)
+
+
 def test_progress_counts_rows_on_request_only(capsys):
     map_chunks(rows_of, CHUNKS, arrays=_arrays())
     assert capsys.readouterr().err == ""

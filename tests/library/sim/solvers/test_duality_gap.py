@@ -27,6 +27,33 @@ def test_what_certifies():
     assert is_certified(0.4e-9, 0.0, 1.0, Tolerance(0.0, 1e-9)) and not is_certified(
         0.6e-9, 0.0, 1.0, Tolerance(0.0, 1e-9)
     )
+    assert not is_certified(np.inf, np.inf, 1.0, Tolerance()) and not is_certified(-np.inf, 1.0, 1.0, Tolerance())
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        ({"A": np.zeros((3, 12))}, ValueError, r"A must be \(r, d\), as C; got A \(3, 12\) and C \(4, 12\)"),
+        ({"A": np.zeros(12)}, ValueError, r"A must be a matrix; got shape \(12,\)"),
+        ({"A": [["1"] * 12] * 4}, TypeError, "A must hold real numbers"),
+        ({"zz": np.ones(3)}, ValueError, r"got \(12, 12\), \(4, 12\), \(3,\)"),
+        ({"zz": ["1"] * 4}, TypeError, "zz must hold real numbers"),
+        ({"G": np.eye(11)}, ValueError, r"got \(11, 11\), \(4, 12\), \(4,\)"),
+        ({"C": "1"}, TypeError, "C must hold real numbers"),
+        ({"kappa": True}, TypeError, "kappa must be a number or one a row; got True"),
+        ({"kappa": "1"}, TypeError, "kappa must be a number or one a row; got '1'"),
+        ({"beta": [False] * 4}, TypeError, "beta must be a number or one a row"),
+        ({"ridge": True}, TypeError, "ridge must be a number; got True"),
+    ],
+)
+def test_a_candidate_is_checked_as_a_problem_is(problem, change, error, words):
+    M, Z, A, _ = problem
+    arguments = dict(zip("G C zz".split(), gram(M, Z), strict=True)) | {"A": A, "kappa": 1.0, **change}
+    with pytest.raises(error, match=words):
+        duality_gap(**arguments)
+    if "A" not in change:
+        with pytest.raises(error, match=words):
+            solve_rows(**{name: value for name, value in arguments.items() if name != "A"})
 
 
 @pytest.fixture(scope="module")

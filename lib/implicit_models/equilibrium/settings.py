@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -95,7 +95,7 @@ def solver_settings(caller: str, options: Mapping[str, Any]) -> SolverSettings:
     return SolverSettings(**options)
 
 
-_STRICTEST = {  # of two values that differ
+_STRICTEST: dict[str, Callable[[Any, Any], Any]] = {  # of two values that differ
     "solver": lambda one, other: "auto",
     "tol": min,
     "tol_mode": lambda one, other: "absolute",
@@ -114,9 +114,10 @@ def joined_settings(parts: Sequence[SolverSettings], given: Mapping[str, Any]) -
     iteration alone: what is given of the two changes what is taken of the other.
     """
     taken: dict[str, Any] = {}
-    for name, strictest in _STRICTEST.items() if parts else ():
-        values = [getattr(part, name) for part in parts]
-        taken[name] = functools.reduce(lambda a, b, rule=strictest: a if a == b else rule(a, b), values)
+    for name, strictest in _STRICTEST.items():
+        for value in (getattr(part, name) for part in parts):
+            same = taken.setdefault(name, value) == value
+            taken[name] = value if same else strictest(taken[name], value)
     if given.get("solver", "auto") not in ("auto", "picard") and taken.get("backward") == "unroll":
         taken["backward"] = "implicit"
     if given.get("backward") == "unroll" and taken.get("solver") not in (None, "auto", "picard"):

@@ -147,9 +147,7 @@ def test_an_end_of_the_values_that_is_no_number_is_named(name, low, high):
 
 
 def test_a_range_of_values_whose_width_overflows_is_refused():
-    with pytest.raises(
-        ValueError, match=r"width of \[low, high\] must be finite in float64, got \(-1e\+308, 1e\+308\)"
-    ):
+    with pytest.raises(ValueError, match=r"width of \[low, high\] must be finite .* got \(-1e\+308, 1e\+308\)"):
         Replace(-1e308, 1e308, 1)
     assert Replace(-8e307, 8e307, 1).k == 1
 

@@ -92,7 +92,7 @@ def from_network(
         raise ValueError(f"the network's output must be a vector, got shape {value.shape}: end it with Flatten")
     exact = _model(A, B, C, D, b, d, activation, torch.float64, dense=False, settings={"tol": 1e-13, "max_iter": 5000})
     _compare(network, reference, exact, assembly, shape, traced, values)
-    settings = joined_settings(_settings_of(network), settings)
+    settings = joined_settings(_settings_of(network), settings, compiled=False)
     return _model(A, B, C, D, b, d, activation, dtype or own, dense=False, settings=settings).requires_grad_(False)
 
 
@@ -216,13 +216,16 @@ def add(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
     return _finish(assembly, sum_value(implicit_value(assembly, f, u), implicit_value(assembly, g, v)), f, g, settings)
 
 
-def _parts(f: Any, g: Any, settings: dict[str, Any]) -> tuple[ImplicitModel, ImplicitModel, dict[str, Any]]:
-    """The parts as models, and the settings of what is made of them."""
-    settings = joined_settings(_settings_of(f, g), settings)
+def _parts(
+    f: Any, g: Any, given: dict[str, Any], *, componentwise: bool = True
+) -> tuple[ImplicitModel, ImplicitModel, dict[str, Any]]:
+    """The parts as models, and the settings of what is made of them; componentwise: it has no blocks of its own."""
+    own = _settings_of(f, g)
     f, g = (m if isinstance(m, ImplicitModel) else from_network(m) for m in (f, g))
     if f.A.dtype != g.A.dtype:
         raise TypeError(f"f is {f.A.dtype}, but g is {g.A.dtype}")
-    return f, g, settings
+    compiled = componentwise and _all_dense(f, g) and f.activation.componentwise and g.activation.componentwise
+    return f, g, joined_settings(own, given, compiled=compiled)
 
 
 def _inputs(f: ImplicitModel, g: ImplicitModel, shared: bool) -> tuple[Assembly, tuple[Value, Value]]:
@@ -258,7 +261,7 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
         Tsai thesis (2024), section 2.4, multiplicative connections (constant max{c_2 gamma_1, c_1 gamma_2} in the l1
         norm of (f, g)).
     """
-    f, g, settings = _parts(f, g, settings)
+    f, g, settings = _parts(f, g, settings, componentwise=False)
     if f.out_features != g.out_features:
         raise ValueError(f"f has {f.out_features} outputs, g has {g.out_features}: they cannot be multiplied")
     assembly, (u, v) = _inputs(f, g, True)

@@ -267,3 +267,16 @@ def test_a_given_solver_or_backward_pass_frees_the_other_from_unrolling():
         compose.add(newton, newton, backward="unroll", solver="newton")
     with pytest.raises(TypeError, match="unexpected argument tolerance"):
         compose.add(newton, newton, tolerance=1)
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_compiled_solver_of_the_parts_is_taken_where_it_serves_the_whole(join):
+    f, u = bounded(solver="gauss_seidel"), torch.randn(4, 3, dtype=torch.float64)
+    whole = JOINS[join](f, f)
+    served = join not in ("multiply", "from_network")  # blocks of two states, sparse matrices
+    assert whole.settings.solver == ("gauss_seidel" if served else "auto")
+    assert whole(u.repeat(1, whole.in_features // 3)).isfinite().all()
+    network = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).double()  # is read into sparse matrices
+    assert compose.cascade(f, network).settings.solver == "auto"
+    with pytest.raises(ValueError, match="solver 'gauss_seidel' is compiled for dense"):  # what is given is not changed
+        compose.cascade(f, network, solver="gauss_seidel")(u)

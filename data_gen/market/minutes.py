@@ -1,7 +1,7 @@
 """A synthetic market of minute bars, 2015-2021, with the volatility of a stock that jumped in January 2021.
 
 Minute bars of those years cannot be had freely. This market stands in for them: regimes and price levels of
-`market_regimes`,
+`regimes.py`,
 
     log sigma = regime + slow and fast daily AR(1) + intraday Ornstein-Uhlenbeck + white, times a U-shaped profile,
     minute returns Student-t with rare jumps, overnight returns Student-t,

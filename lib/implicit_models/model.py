@@ -37,6 +37,12 @@ def uncompiled(method: Callable[..., Any], *inputs: Any) -> Any:
     return method(*inputs)
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raises: TypeError for anything but True and False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
 def checked_size(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an int, got {value!r}")
@@ -101,6 +107,8 @@ class ImplicitModel(nn.Module):
             checked_size("out_features", out_features),
             checked_size("n_states", n_states),
         )
+        check_flag("skip", skip)
+        check_flag("bias", bias)
         self._configure(activation, n, kappa, feedback, solver_settings(type(self).__name__, settings))
         generator = None if seed is None else torch.Generator().manual_seed(checked_size("seed", seed, least=0))
         device = torch.get_default_device() if device is None else torch.device(device)

@@ -21,8 +21,9 @@ class ImplicitRNN(nn.Module):
     Mathematics: u_t = [s_t, h_{t-1}], x_t = phi(A x_t + B u_t + b), h_t = C x_t + D u_t + d, h_0 = 0. B is (n, input +
     hidden), C (hidden, n), D (hidden, input + hidden); the input's columns come first.
 
-    The matrices, the settings, `project_`, `certificate` and `last_solve` are those of `cell`, an `ImplicitModel` with
-    input + hidden inputs and hidden outputs.
+    The matrices, the settings, `project_`, `project_after`, `certificate` and `last_solve` are those of `cell`, an
+    `ImplicitModel` with input + hidden inputs and hidden outputs: `rnn.cell.project_after(optimizer)` keeps A in its
+    ball during training.
 
     Sequences are (N, T, input) as for `nn.RNN(batch_first=True)`, or (T, input) without a batch. The hidden state is
     (N, hidden), or (hidden,), as for `nn.RNNCell`: there is one layer and one direction, so that the first dimension of

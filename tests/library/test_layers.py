@@ -487,11 +487,19 @@ def test_projecting_between_forward_and_backward_is_an_error():
         ((3, 2, 5), {"tol": [1e-6]}, TypeError, r"tol must be a number, got \[1e-06\]"),
         ((3, 2, 5), {"seed": -1}, ValueError, "seed"),
         ((3, 2, 5), {"seed": 1.5}, TypeError, "seed"),
+        ((3, 2, 5), {"bias": "no"}, TypeError, "bias must be True or False, got 'no'"),
+        ((3, 2, 5), {"skip": 1}, TypeError, "skip must be True or False, got 1"),
+        ((3, 2, 5), {"skip": None}, TypeError, "skip must be True or False, got None"),
     ],
 )
 def test_constructor_names_what_is_wrong(arguments, options, error, match):
     with pytest.raises(error, match=match):
         ImplicitModel(*arguments, **options)
+
+
+def test_flags_may_be_those_of_numpy():
+    model = ImplicitModel(3, 2, 5, bias=np.bool_(False), skip=np.bool_(True), seed=0)
+    assert model.b is None and model.D is not None
 
 
 def test_inputs_are_checked():

@@ -8,7 +8,7 @@
 
 In the first four A is block triangular, so that lambda_PF of the whole is the largest of the parts', and the whole is
 well-posed when the parts are. Every interconnection leaves the certificate made of its parts' in `model.proof`
-(`compose_certificate`); `model.certificate()` looks for one anew. A feed-forward network has a strictly upper
+(`compose.certificate`); `model.certificate()` looks for one anew. A feed-forward network has a strictly upper
 triangular A: substitution solves it, which is its forward pass.
 
 Source:
@@ -30,6 +30,7 @@ from implicit_models.activations import Activation
 from implicit_models.compose.certificate import gain, loop_proof, triangular_proof
 from implicit_models.compose.network import assemble, differing_node, implicit_value
 from implicit_models.compose.values import Assembly, Value, double, product_value, sum_value
+from implicit_models.equilibrium.settings import SolverSettings, joined_settings
 from implicit_models.matrices import check_network, csr_tensor, scipy_csr
 from implicit_models.model import ImplicitModel, checked_size
 from implicit_models.wellposed import Certificate
@@ -54,13 +55,14 @@ def from_network(
     network's on random inputs, in float64.
 
     Args:
-        network: modules of `compose_network.MODULES` (linear maps, convolutions, pooling, batch normalisation, ReLU,
+        network: modules of `compose.network.MODULES` (linear maps, convolutions, pooling, batch normalisation, ReLU,
             leaky ReLU, tanh, sigmoid, softmax, dropout, vanilla recurrent networks, implicit models), nested in any
             module whose forward torch.fx traces, with sums, rearrangements, and products of bounded tensors.
         input_shape: features of a sample, or its shape without the batch, such as (1, 28, 28), flattened row by row;
             None reads it from the first layer, if that is linear.
         dtype: of the matrices; the network's own if None.
-        settings: of the solver, see `ImplicitModel.from_matrices`.
+        settings: of the solver, see `ImplicitModel.from_matrices`. One that is not given is that of the implicit
+            models in the network where they agree, and the stricter one where they differ (`joined_settings`).
 
     Returns:
         model with CSR buffers A (n, n), B (n, p), C (q, n), D (q, p) or None without a path past all activations; b
@@ -90,6 +92,7 @@ def from_network(
         raise ValueError(f"the network's output must be a vector, got shape {value.shape}: end it with Flatten")
     exact = _model(A, B, C, D, b, d, activation, torch.float64, dense=False, settings={"tol": 1e-13, "max_iter": 5000})
     _compare(network, reference, exact, assembly, shape, traced, values)
+    settings = joined_settings(_settings_of(network), settings, compiled=False)
     return _model(A, B, C, D, b, d, activation, dtype or own, dense=False, settings=settings).requires_grad_(False)
 
 
@@ -123,6 +126,12 @@ def _shape(network: nn.Module, input_shape: int | tuple[int, ...] | None) -> tup
     return tuple(checked_size("input_shape", k) for k in sizes)
 
 
+def _settings_of(*networks: Any) -> list[SolverSettings]:
+    """Those of the implicit models that networks are or contain; other modules have none."""
+    inside = (m for network in networks if isinstance(network, nn.Module) for m in network.modules())
+    return [m.settings for m in inside if isinstance(m, ImplicitModel)]
+
+
 def _model(A, B, C, D, b, d, activation, dtype, *, dense, settings) -> ImplicitModel:
     def cast(M: sp.csr_array) -> torch.Tensor:
         M.sum_duplicates()  # and sorts the indices, which torch asks for
@@ -143,7 +152,8 @@ def cascade(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMode
 
     Args:
         f, g: models, or networks that `from_network` reads; g has as many inputs as f outputs.
-        settings: of the solver.
+        settings: of the solver. One that is not given is that of the parts where they agree, and the stricter one
+            where they differ (`joined_settings`); layers without feedback have none.
 
     Returns:
         model with copies of the matrices, sparse if one of the parts is sparse.
@@ -155,7 +165,7 @@ def cascade(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMode
     Source:
         Tsai thesis (2024), section 2.4.
     """
-    f, g = _parts(f, g)
+    f, g, settings = _parts(f, g, settings)
     if g.in_features != f.out_features:
         raise ValueError(f"g reads {g.in_features} features, but f has {f.out_features} outputs")
     assembly = Assembly(f.in_features)
@@ -176,7 +186,8 @@ def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, 
     Args:
         f, g: models, or networks that `from_network` reads.
         shared_input: both read the same u.
-        settings: of the solver.
+        settings: of the solver. One that is not given is that of the parts where they agree, and the stricter one
+            where they differ (`joined_settings`); layers without feedback have none.
 
     Raises:
         ValueError: if inputs that are shared differ in number.
@@ -185,7 +196,7 @@ def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, 
     Source:
         Tsai thesis (2024), section 2.4.
     """
-    f, g = _parts(f, g)
+    f, g, settings = _parts(f, g, settings)
     assembly, (u, v) = _inputs(f, g, shared_input)
     one, two = implicit_value(assembly, f, u), implicit_value(assembly, g, v)
     q, r = f.out_features, g.out_features
@@ -194,19 +205,27 @@ def parallel(f: ImplicitModel, g: ImplicitModel, *, shared_input: bool = False, 
 
 
 def add(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitModel:
-    """The model u -> f(u) + g(u); arguments and errors are those of `parallel`, and the outputs must be as many."""
-    f, g = _parts(f, g)
+    """The model u -> f(u) + g(u); arguments and errors are those of `parallel`, and the outputs must be as many.
+
+    A setting of the solver that is not given is that of the parts where they agree, the stricter one where they differ.
+    """
+    f, g, settings = _parts(f, g, settings)
     if f.out_features != g.out_features:
         raise ValueError(f"f has {f.out_features} outputs, g has {g.out_features}: they cannot be added")
     assembly, (u, v) = _inputs(f, g, True)
     return _finish(assembly, sum_value(implicit_value(assembly, f, u), implicit_value(assembly, g, v)), f, g, settings)
 
 
-def _parts(f: Any, g: Any) -> tuple[ImplicitModel, ImplicitModel]:
+def _parts(
+    f: Any, g: Any, given: dict[str, Any], *, componentwise: bool = True
+) -> tuple[ImplicitModel, ImplicitModel, dict[str, Any]]:
+    """The parts as models, and the settings of what is made of them; componentwise: it has no blocks of its own."""
+    own = _settings_of(f, g)
     f, g = (m if isinstance(m, ImplicitModel) else from_network(m) for m in (f, g))
     if f.A.dtype != g.A.dtype:
         raise TypeError(f"f is {f.A.dtype}, but g is {g.A.dtype}")
-    return f, g
+    compiled = componentwise and _all_dense(f, g) and f.activation.componentwise and g.activation.componentwise
+    return f, g, joined_settings(own, given, compiled=compiled)
 
 
 def _inputs(f: ImplicitModel, g: ImplicitModel, shared: bool) -> tuple[Assembly, tuple[Value, Value]]:
@@ -231,7 +250,8 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     part has no certificate.
 
     Args:
-        as `add`.
+        as `add`; a setting of the solver that is not given is that of the parts where they agree, the stricter one
+            where they differ.
 
     Raises:
         ValueError: naming the factor without a bound (a skip D, or a read-out of ReLU states that an input drives, has
@@ -241,7 +261,7 @@ def multiply(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
         Tsai thesis (2024), section 2.4, multiplicative connections (constant max{c_2 gamma_1, c_1 gamma_2} in the l1
         norm of (f, g)).
     """
-    f, g = _parts(f, g)
+    f, g, settings = _parts(f, g, settings, componentwise=False)
     if f.out_features != g.out_features:
         raise ValueError(f"f has {f.out_features} outputs, g has {g.out_features}: they cannot be multiplied")
     assembly, (u, v) = _inputs(f, g, True)
@@ -269,7 +289,8 @@ def feedback(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     Args:
         f: p -> q.
         g: q -> p; models, or networks that `from_network` reads.
-        settings: of the solver.
+        settings: of the solver. One that is not given is that of the parts where they agree, and the stricter one
+            where they differ (`joined_settings`); layers without feedback have none.
 
     Raises:
         ValueError: for sizes that do not fit, or where the direct paths make a loop without a solution (I - D_g D_f
@@ -278,7 +299,7 @@ def feedback(f: ImplicitModel, g: ImplicitModel, **settings: Any) -> ImplicitMod
     Source:
         Tsai thesis (2024), section 2.4; Zhou, Doyle and Glover (1996) for the algebra of loops.
     """
-    f, g = _parts(f, g)
+    f, g, settings = _parts(f, g, settings)
     if f.out_features != g.in_features or g.out_features != f.in_features:
         raise ValueError(
             f"f maps {f.in_features} to {f.out_features}, g maps {g.in_features} to {g.out_features}: the loop does not"

@@ -1,8 +1,8 @@
 """Reading a torch network into the matrices of an implicit model.
 
-A linear module multiplies a value, an activation makes new states of it (`compose_values`). What a module does is a
-function (assembly, module, value) -> value in `MODULES`, here and in `compose_spatial` and `compose_recurrent`;
-functions and methods of tensors are in `compose_tensors`. The network is traced by torch.fx, so that whatever is
+A linear module multiplies a value, an activation makes new states of it (`compose.values`). What a module does is a
+function (assembly, module, value) -> value in `MODULES`, here and in `compose.spatial` and `compose.recurrent`;
+functions and methods of tensors are in `compose.tensors`. The network is traced by torch.fx, so that whatever is
 composed of these is read, residual sums included.
 
 Source:

@@ -3,7 +3,8 @@
 A sweep updates the states one after the other with the newest values of the others. The diagonal of A is solved
 in closed form, so that A_ii < -1 is harmless where Picard's iteration diverges. When a sample's changes have become
 multiples of one vector, x_{k+1} - x_k = rho (x_k - x_{k-1}), the rest of the geometric series is added at once
-(Aitken's extrapolation); this removes the slow mode of stiff matrices.
+(Aitken's extrapolation); this removes the slow mode of stiff matrices. The sweep itself stands in `sweeps.py`; here are
+the loops around it, and what is packed for it.
 
 Samples advance side by side in the lanes of vector registers, but each is frozen by its own test: a result does
 not depend on the other rows of its batch.

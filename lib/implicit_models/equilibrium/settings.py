@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -93,6 +93,45 @@ def solver_settings(caller: str, options: Mapping[str, Any]) -> SolverSettings:
             f" {', '.join(SolverOptions.__annotations__)}"
         )
     return SolverSettings(**options)
+
+
+_STRICTEST: dict[str, Callable[[Any, Any], Any]] = {  # of two values that differ
+    "solver": lambda one, other: "auto",
+    "tol": min,
+    "tol_mode": lambda one, other: "absolute",
+    "max_iter": max,
+    "backward": lambda one, other: "implicit",
+    "on_failure": lambda one, other: "raise" if "raise" in (one, other) else "warn",
+}
+
+
+def joined_settings(
+    parts: Sequence[SolverSettings], given: Mapping[str, Any], *, compiled: bool = True
+) -> dict[str, Any]:
+    """Keywords for a model that is made of others, whose settings it takes.
+
+    What is given wins. Where all parts agree, their setting is taken. Where they differ, the stricter one is: the
+    smaller tol, the larger max_iter, "raise" before "warn" before "ignore"; and "auto", "absolute" and "implicit" of
+    solvers, modes and backward passes, of which none is stricter than the others. Unrolling goes with Picard's
+    iteration alone: what is given of the two changes what is taken of the other.
+
+    Args:
+        parts: the settings of the parts that have some.
+        given: the keywords that were given for the whole.
+        compiled: whether the compiled solvers serve the whole; "auto" is taken in place of them if not.
+    """
+    taken: dict[str, Any] = {}
+    for name, strictest in _STRICTEST.items():
+        for value in (getattr(part, name) for part in parts):
+            same = taken.setdefault(name, value) == value
+            taken[name] = value if same else strictest(taken[name], value)
+    if not compiled and taken.get("solver") in ("gauss_seidel", "newton"):
+        taken["solver"] = "auto"
+    if given.get("solver", "auto") not in ("auto", "picard") and taken.get("backward") == "unroll":
+        taken["backward"] = "implicit"
+    if given.get("backward") == "unroll" and taken.get("solver") not in (None, "auto", "picard"):
+        taken["solver"] = "auto"
+    return {**taken, **given}
 
 
 _cached = functools.lru_cache(maxsize=256)(SolverSettings)

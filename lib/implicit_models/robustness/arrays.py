@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,10 @@ EPS = float(np.finfo(np.float64).eps)
 
 def as_array(value: Any) -> np.ndarray:
     """The values of a torch tensor, without its gradient, or of anything else that NumPy takes."""
-    return np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = value.float() if value.dtype is torch.bfloat16 else value  # NumPy has no bfloat16; float32 holds it
+    return np.asarray(value)
 
 
 def real_array(name: str, value: Any) -> np.ndarray:
@@ -26,6 +30,33 @@ def real_array(name: str, value: Any) -> np.ndarray:
     if np.iscomplexobj(value):
         raise TypeError(f"{name} must be real numbers, got complex ones")
     return np.asarray(value, dtype=np.float64)
+
+
+def own_array(name: str, value: Any, *, writeable: bool = True) -> np.ndarray:
+    """The values as float64 in memory of their own, which no change of what was passed reaches.
+
+    Raises:
+        TypeError: as `real_array`, and naming the array for truth values, texts and other objects that are no numbers.
+    """
+    values = as_array(value)
+    if values.dtype.kind not in "iufcO":
+        raise TypeError(f"{name} must be numbers, got an array of {values.dtype}")
+    if values.dtype == object:
+        for entry in values.flat:
+            check_number(name, entry)
+    array = np.array(real_array(name, values), copy=True)
+    array.flags.writeable = writeable
+    return array
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raises: TypeError for anything but a real number; an array or a tensor of one is one."""
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        good = value.ndim == 0 and as_array(value).dtype.kind in "iuf"
+    else:
+        good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not good:
+        raise TypeError(f"{name} must be a number, got {value!r}")
 
 
 def chosen_rows(rows: Sequence[int] | np.ndarray | None, q: int) -> np.ndarray:

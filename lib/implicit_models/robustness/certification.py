@@ -52,8 +52,8 @@ class Certification:
 
     @property
     def certified_accuracy(self) -> float:
-        """Share of samples that are safe; a sample that is misclassified itself is unsafe."""
-        return float((self.status == Status.SAFE).mean())
+        """Share of samples that are safe; a sample that is misclassified itself is unsafe. NaN without samples."""
+        return float((self.status == Status.SAFE).mean()) if len(self.status) else float("nan")
 
 
 def certify(

@@ -23,9 +23,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from jaxtyping import Float
 
-from implicit_models.robustness.arrays import EPS, checked_count, real_array
+from implicit_models.robustness.arrays import EPS, check_number, checked_count, own_array, real_array
 from implicit_models.robustness.products import row_product
 from implicit_models.summaries import array_text, summary
 
@@ -101,12 +102,13 @@ class Box:
     """The boxes |u - u0| <= radius around samples u0.
 
     Attributes:
-        radius: a number, (p,) one for each input, or (N, p) for each sample's own; not negative. Kept as float64.
+        radius: a number, (p,) one for each input, or (N, p) for each sample's own; not negative. Kept as a float64
+            array of its own, which is read-only.
         clip: (low, high) range of inputs that the boxes are cut to, in which the samples must lie; None for none.
 
     Raises:
         ValueError: naming the radius or the range that is none.
-        TypeError: for complex numbers.
+        TypeError: naming what is no real number, truth values and texts among them.
 
     Source:
         Tsai thesis (2024), (4.1).
@@ -117,7 +119,7 @@ class Box:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", _checked_radius(self.radius))
-        _check_range(self.clip)
+        object.__setattr__(self, "clip", _checked_range(self.clip))
 
     def __repr__(self) -> str:
         return _text(self)
@@ -129,7 +131,8 @@ class Box:
     def around(self, U: Any) -> Uncertainty:
         """The boxes around the rows of U (N, p), torch or NumPy.
 
-        A row with NaN keeps it: its bounds are NaN, those of the others are as without it.
+        A row with NaN keeps it: its bounds are NaN, those of the others are as without it. The sets hold copies: what
+        is proved of them stays so when U changes.
 
         Raises:
             ValueError: naming the shape or the sample that does not fit; TypeError for complex numbers.
@@ -155,7 +158,7 @@ class SparseBox:
 
     Raises:
         ValueError: naming the radius, the k or the range that is none.
-        TypeError: for complex numbers.
+        TypeError: naming what is no real number, truth values and texts among them.
 
     Source:
         Tsai thesis (2024), (4.2), section 4.4.
@@ -168,7 +171,7 @@ class SparseBox:
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", _checked_radius(self.radius, infinite=self.clip is not None))
         checked_count("k", self.k)
-        _check_range(self.clip)
+        object.__setattr__(self, "clip", _checked_range(self.clip))
 
     def __repr__(self) -> str:
         return _text(self)
@@ -195,7 +198,8 @@ class Replace:
     """Of an attack: k inputs become uniform draws of [low, high], such as [0, 1], or [0, 0.1] for small ones.
 
     Raises:
-        ValueError: naming what is no range or no number of inputs.
+        ValueError: naming what is no range, a range whose width overflows, or no number of inputs.
+        TypeError: naming an end that is no number.
 
     Source:
         Tsai thesis (2024), section 4.4, which does not say how small its random values are.
@@ -206,8 +210,12 @@ class Replace:
     k: int
 
     def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, _checked_end(name, getattr(self, name)))
         if not -np.inf < self.low <= self.high < np.inf:
             raise ValueError(f"values must be drawn from [low, high] with low <= high, got {(self.low, self.high)}")
+        if not float(self.high) - float(self.low) < np.inf:
+            raise ValueError(f"the width of [low, high] must be finite in float64, got {(self.low, self.high)}")
         checked_count("k", self.k)
 
     def take(self, rows: Any) -> Replace:
@@ -257,7 +265,7 @@ def check_radius(radius: np.ndarray, N: int, p: int) -> None:
 
 
 def _checked_radius(radius: Any, infinite: bool = False) -> np.ndarray:
-    radius = real_array("radius", radius)
+    radius = own_array("radius", radius, writeable=False)
     if radius.ndim > 2:
         raise ValueError(f"radius must be a number, (p,) or (N, p), got shape {radius.shape}")
     wrong = np.argwhere(~((radius >= 0) & (np.isfinite(radius) | infinite)))
@@ -269,9 +277,22 @@ def _checked_radius(radius: Any, infinite: bool = False) -> np.ndarray:
     return radius
 
 
-def _check_range(clip: Any) -> None:
-    if clip is not None and (np.shape(clip) != (2,) or not clip[0] < clip[1]):
+def _checked_end(name: str, value: Any) -> Any:
+    check_number(name, value)
+    return value.item() if isinstance(value, (np.generic, np.ndarray, torch.Tensor)) else value
+
+
+def _checked_range(clip: Any) -> tuple[Any, Any] | None:
+    if clip is None:
+        return None
+    try:
+        ends = tuple(clip)
+    except TypeError:  # a number, or an array of one
+        ends = ()
+    ends = tuple(_checked_end("an end of clip", end) for end in ends)
+    if len(ends) != 2 or not ends[0] < ends[1]:
         raise ValueError(f"clip must be (low, high) with low < high, got {clip}")
+    return ends
 
 
 def _radius_of(radius: np.ndarray, rows: Any) -> np.ndarray:
@@ -279,11 +300,11 @@ def _radius_of(radius: np.ndarray, rows: Any) -> np.ndarray:
 
 
 def _centres(radius: np.ndarray, U: Any) -> tuple[Float[np.ndarray, "N p"], Float[np.ndarray, "*N p"]]:
-    U = real_array("U", U)
+    U = np.array(real_array("U", U), copy=True)
     if U.ndim != 2 or not U.shape[1]:
         raise ValueError(f"U must have shape (N, p), got {U.shape}")
     N, p = U.shape
-    radius = np.full(p, float(radius)) if radius.ndim == 0 else radius
+    radius = np.full(p, float(radius)) if radius.ndim == 0 else np.array(radius)  # kernels take writeable arrays
     check_radius(radius, N, p)
     return U, radius
 

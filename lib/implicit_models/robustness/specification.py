@@ -151,7 +151,7 @@ def specification(problem: Problem, inputs: Uncertainty, spec: Any = None) -> Sp
         raise ValueError(f"U must have {problem.p} columns, one per input of the model, got shape {shape}")
     if spec is None:
         return Specification(problem, inputs, None)
-    spec = real_array("spec", spec)
+    spec = np.array(real_array("spec", spec))  # a copy: certificates hold it
     N = len(inputs.centre)
     if (
         spec.ndim not in (2, 3)

@@ -9,6 +9,7 @@ from torch import nn
 
 from implicit_models.compose import interconnect as compose
 from implicit_models.compose.certificate import gain
+from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.layers import ImplicitModel
 
 TIGHT = {"tol": 1e-12, "max_iter": 20_000}
@@ -212,3 +213,70 @@ def test_a_part_without_a_bound_of_its_gain_has_an_infinite_constant():
     free = ImplicitModel.from_matrices(np.array([[0.0, 2.0], [2.0, 0.0]]), np.eye(2), np.eye(2), None, "tanh")
     product = compose.multiply(free, part(2, 2, 4, 0, activation="tanh", skip=False))
     assert not free.certificate() and np.isinf(product.lipschitz).all()
+
+
+JOINS = {
+    "cascade": lambda f, g, **settings: compose.cascade(f, g, **settings),
+    "parallel": lambda f, g, **settings: compose.parallel(f, g, **settings),
+    "add": lambda f, g, **settings: compose.add(f, g, **settings),
+    "multiply": lambda f, g, **settings: compose.multiply(f, g, **settings),
+    "feedback": lambda f, g, **settings: compose.feedback(f, g, **settings),
+    "from_network": lambda f, g, **settings: compose.from_network(nn.Sequential(f, nn.ReLU(), g), 3, **settings),
+}
+
+
+def bounded(**settings):
+    n = np.full((3, 3), 0.05)
+    return ImplicitModel.from_matrices(n, np.eye(3), n, activation="tanh", **settings)
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_composition_takes_the_settings_of_its_parts(join):
+    join = JOINS[join]
+    own = {"tol": 1e-12, "tol_mode": "absolute", "on_failure": "raise", "solver": "picard", "max_iter": 900}
+    own["backward"] = "unroll"
+    assert join(bounded(), bounded()).settings == SolverSettings()  # parts of defaults, as without parts
+    assert join(bounded(**own), bounded(**own)).settings == SolverSettings(**own)
+    # what is given wins, one by one
+    whole = join(bounded(**own), bounded(**own), tol=1e-3, on_failure="ignore")
+    assert whole.settings == SolverSettings(**{**own, "tol": 1e-3, "on_failure": "ignore"})
+    # the stricter of two, in either order
+    mixed = {"tol": 1e-12, "tol_mode": "absolute", "on_failure": "raise", "max_iter": 900}
+    other = {"tol": 1e-4, "solver": "anderson", "on_failure": "ignore", "max_iter": 20}
+    for f, g in ((own, other), (other, own)):
+        assert join(bounded(**f), bounded(**g)).settings == SolverSettings(**mixed)
+
+
+def test_warning_is_stricter_than_silence_and_three_parts_count():
+    quiet = bounded(on_failure="ignore")
+    assert compose.add(quiet, bounded()).settings.on_failure == "warn"
+    three = nn.Sequential(quiet, bounded(tol=1e-9), bounded(max_iter=7))
+    assert compose.from_network(three, 3).settings == SolverSettings(tol=1e-9)
+    network = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).double()  # has no settings: those of the other part count
+    loose = bounded(tol=1e-3, max_iter=20)
+    assert compose.cascade(network, loose).settings == SolverSettings(tol=1e-3, max_iter=20)
+
+
+def test_a_given_solver_or_backward_pass_frees_the_other_from_unrolling():
+    unrolled, newton = bounded(backward="unroll", solver="picard"), bounded(solver="newton")
+    given = compose.add(unrolled, unrolled, solver="newton").settings
+    assert (given.solver, given.backward) == ("newton", "implicit")
+    given = compose.add(newton, newton, backward="unroll").settings
+    assert (given.solver, given.backward) == ("auto", "unroll")
+    with pytest.raises(ValueError, match="solver must be auto or picard, got 'newton'"):
+        compose.add(newton, newton, backward="unroll", solver="newton")
+    with pytest.raises(TypeError, match="unexpected argument tolerance"):
+        compose.add(newton, newton, tolerance=1)
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_compiled_solver_of_the_parts_is_taken_where_it_serves_the_whole(join):
+    f, u = bounded(solver="gauss_seidel"), torch.randn(4, 3, dtype=torch.float64)
+    whole = JOINS[join](f, f)
+    served = join not in ("multiply", "from_network")  # blocks of two states, sparse matrices
+    assert whole.settings.solver == ("gauss_seidel" if served else "auto")
+    assert whole(u.repeat(1, whole.in_features // 3)).isfinite().all()
+    network = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).double()  # is read into sparse matrices
+    assert compose.cascade(f, network).settings.solver == "auto"
+    with pytest.raises(ValueError, match="solver 'gauss_seidel' is compiled for dense"):  # what is given is not changed
+        compose.cascade(f, network, solver="gauss_seidel")(u)

@@ -250,6 +250,33 @@ def test_the_sensitivity_matrix_is_computed_where_it_is_not_given():
     np.testing.assert_array_equal(one.U_adv, three.U_adv)
 
 
+def test_a_sensitivity_matrix_is_a_copy_that_nobody_changes():
+    S = np.random.default_rng(7).random((4, 6))
+    how = Sensitivity(S)
+    before = S.copy()
+    S[:] = -1.0
+    np.testing.assert_array_equal(how.matrix, before)
+    with pytest.raises(ValueError, match="read-only"):
+        how.matrix[0, 0] = 1.0
+    for wrong in (np.full((4, 6), True), np.full((4, 6), "1")):
+        with pytest.raises(TypeError, match="matrix of Sensitivity.* must be numbers, got an array of"):
+            Sensitivity(wrong)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, None])
+def test_a_seed_that_is_none_is_named(seed):
+    for inputs, method in ((0.1, "pgd"), (0.1, "fgsm"), (SparseBox(0.1, 2), "random")):
+        with pytest.raises(ValueError, match=f"seed must be a non-negative int, got {seed}"):
+            attack(cyclic(), np.zeros((2, 6)), np.zeros(2, dtype=int), inputs, method, seed=seed)
+
+
+def test_inputs_in_bfloat16_are_attacked_as_the_numbers_that_they_are():
+    U = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)).bfloat16()
+    y = np.zeros(5, dtype=int)
+    found, same = (attack(cyclic(), V, y, 0.1, "fgsm") for V in (U, U.double().numpy()))
+    np.testing.assert_array_equal(found.U_adv, same.U_adv)
+
+
 def test_the_displayed_discrepancy_says_nothing_about_the_input():
     # its optimum is the box's own corner, x0 + sigma, feasible with any u of the set
     from implicit_models.robustness.bounding.lp import Programme, batch_units
@@ -340,7 +367,19 @@ def test_one_class_and_no_sample():
         (lambda: 0.1, lambda: LPAttack(objective="x"), "objective must be"),
         (lambda: 0.1, lambda: LPAttack(relaxation="x"), "unknown relaxation 'x'"),
         (lambda: 0.1, lambda: LPAttack(targets=-1), "targets must be .*-1"),
-        (lambda: SparseBox(0.1, 2), lambda: Sensitivity(np.ones((4, 5))), r"shape \(q, 6\)"),
+        (
+            lambda: SparseBox(0.1, 2),
+            lambda: Sensitivity(np.ones((4, 5))),
+            r"shape \(4, 6\), one row per class, got \(4, 5\)",
+        ),
+        (lambda: SparseBox(0.1, 2), lambda: Sensitivity(np.ones((3, 6))), r"shape \(4, 6\), .* got \(3, 6\)"),
+        (lambda: SparseBox(0.1, 2), lambda: Sensitivity(np.ones((5, 6))), r"shape \(4, 6\), .* got \(5, 6\)"),
+        (lambda: SparseBox(0.1, 2), lambda: Sensitivity(np.ones(6)), r"shape \(q, p\), got \(6,\)"),
+        (
+            lambda: SparseBox(0.1, 2),
+            lambda: Sensitivity(np.full((4, 6), np.nan)),
+            r"shape \(4, 6\), is NaN .* \(0, 0\)",
+        ),
         (lambda: 0.1, lambda: Sensitivity(np.ones((4, 6))), "would be ignored"),
     ],
 )

@@ -1,5 +1,7 @@
 """Verdicts against brute force and closed forms; each answer carries its proof."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -328,3 +330,26 @@ def test_bounds_are_those_of_the_chosen_method():
     assert (margins["box"] <= margins["interval"]).all() and (margins["interval"] <= margins["dual"]).all()
     spec = bound_methods.bounds(P, U, 0.1, method="interval", spec=certify(P, U, y, 0.1).bounds.cert.spec)
     np.testing.assert_array_equal(spec.lb.min(axis=1), margins["interval"])
+
+
+def test_no_samples_have_no_accuracy_and_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = certify(cyclic(), np.zeros((0, 5)), np.zeros(0, dtype=int), 0.1)
+        assert np.isnan(found.certified_accuracy) and "accuracy" in repr(found)
+
+
+def test_a_radius_that_changes_afterwards_decides_nothing():
+    P, U, radius = cyclic(), np.random.default_rng(0).normal(size=(6, 5)), np.full(5, 0.01)
+    box, y = Box(radius), labels(P, U)
+    before = certify(P, U, y, box)
+    radius[:] = -0.5
+    after = certify(P, U, y, box)
+    np.testing.assert_array_equal(before.margin, after.margin)
+
+
+def test_samples_in_bfloat16_have_the_verdicts_of_their_numbers():
+    P, U = cyclic(), torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    exact = U.double().numpy()
+    found, same = (certify(P, V, labels(P, exact), 0.01) for V in (U, exact))
+    np.testing.assert_array_equal(found.margin, same.margin)

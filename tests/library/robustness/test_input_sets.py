@@ -1,6 +1,7 @@
 """Sets of inputs: their ends, their support, and what is refused."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.checking.checker import check
 from implicit_models.robustness.input_sets import Box, Replace, SparseBox, input_set
 from implicit_models.robustness.problem import from_matrices
 
@@ -116,6 +118,71 @@ def test_what_is_no_set_is_refused():
     for low, high in ((1, 0), (0, np.inf), (np.nan, 1)):
         with pytest.raises(ValueError, match="low <= high"):
             Replace(low, high, 2)
+
+
+@pytest.mark.parametrize(
+    "radius", [True, "0.1", [True] * 5, np.array(True), torch.tensor([True]), ["0.1"], None, [None, 1.0], object()]
+)
+def test_a_radius_that_is_no_number_is_named(radius):
+    for make in (Box, lambda r: SparseBox(r, 1)):
+        with pytest.raises(TypeError, match="radius must be (numbers|a number), got"):
+            make(radius)
+
+
+def test_fractions_are_numbers():
+    assert Box(Fraction(1, 4)).radius == 0.25 and Box([Fraction(1, 2), 1]).radius.tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("clip", [(0, "1"), (None, 1), (False, True), "01", (0, 1j), (np.zeros(2), np.ones(2))])
+def test_an_end_of_a_range_that_is_no_number_is_named(clip):
+    for make in (lambda: Box(0.1, clip), lambda: SparseBox(0.1, 1, clip)):
+        with pytest.raises(TypeError, match="an end of clip must be a number, got"):
+            make()
+
+
+@pytest.mark.parametrize("name, low, high", [("low", "a", 1), ("low", None, 1), ("high", 0, True), ("high", 0, 1j)])
+def test_an_end_of_the_values_that_is_no_number_is_named(name, low, high):
+    with pytest.raises(TypeError, match=f"{name} must be a number, got"):
+        Replace(low, high, 1)
+
+
+def test_a_range_of_values_whose_width_overflows_is_refused():
+    with pytest.raises(ValueError, match=r"width of \[low, high\] must be finite .* got \(-1e\+308, 1e\+308\)"):
+        Replace(-1e308, 1e308, 1)
+    assert Replace(-8e307, 8e307, 1).k == 1
+
+
+def test_sets_hold_copies_that_nobody_changes():
+    radius, clip, low = np.full(3, 0.1), np.array([0.0, 1.0]), np.array(0.0)
+    box, few, drawn = Box(radius, clip), SparseBox(torch.from_numpy(radius), 1), Replace(low, 1, 1)
+    radius[:], clip[:], low[...] = -0.5, 7.0, 5.0
+    for held in (box.radius, few.radius, box.take([0]).radius):
+        np.testing.assert_array_equal(held, np.full(3, 0.1))
+        with pytest.raises(ValueError, match="read-only"):
+            held[0] = 1.0
+    assert box.clip == (0, 1) and drawn.low == 0
+    assert Box(0.1, [0, 1]).clip == (0, 1)
+
+
+@pytest.mark.parametrize("given", [0.1, Box([0.1, 0.2, 0.3]), Box(np.full((2, 3), 0.1)), SparseBox(0.1, 1)])
+def test_what_is_proved_stays_so_when_the_samples_change(given):
+    rng = np.random.default_rng(0)
+    model = from_matrices(rng.uniform(-0.2, 0.2, (4, 4)), rng.normal(size=(4, 3)), rng.normal(size=(2, 4)))
+    U, spec = rng.normal(size=(2, 3)), np.eye(2)
+    for samples in (U, torch.from_numpy(U)):
+        found = bounds(model, samples, given, spec=spec)
+        centre = U.copy()
+        assert check(found.cert)
+        U += 5
+        spec[:] *= 2
+        assert check(found.cert)
+        np.testing.assert_array_equal(found.cert.centre, centre)
+
+
+def test_samples_in_bfloat16_are_the_numbers_that_they_are():
+    U = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    np.testing.assert_array_equal(Box(0.1).around(U).centre, U.double().numpy())
+    assert Box(torch.tensor(0.1).bfloat16()).radius == 0.10009765625  # 205 / 2048
 
 
 def test_a_number_is_the_radius_of_a_box():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from implicit_models.robustness.arrays import as_array, real_array
+from implicit_models.robustness.arrays import as_array, checked_count, real_array
 from implicit_models.robustness.attacks import sparse as sparse_attacks
 from implicit_models.robustness.attacks.gradient import classifier, fgsm, input_gradient, logits, pgd, towards
 from implicit_models.robustness.attacks.options import AttackMethod, Sensitivity, attack_method
@@ -73,6 +73,7 @@ def attack(
         Tsai thesis (2024), section 4.4.
     """
     name, how = attack_method(method)
+    checked_count("seed", seed)
     given = input_set(inputs, Box, SparseBox, Replace)
     U, y = real_array("U", U), as_array(y)
     if U.ndim != 2 or y.shape != (len(U),) or not np.issubdtype(y.dtype, np.integer):
@@ -84,6 +85,8 @@ def attack(
     finite = np.flatnonzero(np.isfinite(U).all(axis=1))
     before = logits(network, U[finite])
     q = before.shape[1]
+    if isinstance(how, Sensitivity) and len(finite):
+        how.check_fit(q, U.shape[1])
     wrong = np.flatnonzero((y < 0) | (y >= max(q, 1)))
     if wrong.size and len(finite):
         raise ValueError(f"label {y[wrong[0]]} of sample {wrong[0]} is not one of the {q} classes")

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from implicit_models.robustness.arrays import checked_count
+import numpy as np
+
+from implicit_models.robustness.arrays import checked_count, own_array
 from implicit_models.robustness.bounding.options import check_relaxation
 
 METHODS = ("fgsm", "pgd", "jsma", "sensitivity", "gradient", "label_gradient", "lp", "random")
@@ -102,13 +104,37 @@ class Sensitivity:
     """Inputs ranked by the row of the label in the sensitivity matrix; dense, a step along `linear_direction`.
 
     Attributes:
-        matrix: `SensitivityMatrix` or (q, p) array if it is known, for a sparse attack; None to compute it.
+        matrix: `SensitivityMatrix` or (q, p) array if it is known, for a sparse attack; None to compute it. Kept as a
+            float64 array of its own, which is read-only.
+
+    Raises:
+        ValueError: naming the shape that is not (q, p), or the first entry that is NaN.
+        TypeError: for what are no real numbers.
 
     Source:
         Tsai thesis (2024), section 4.4.
     """
 
     matrix: Any = None
+
+    def __post_init__(self) -> None:
+        if self.matrix is None:
+            return
+        S = own_array("the matrix of Sensitivity(...)", getattr(self.matrix, "S", self.matrix), writeable=False)
+        if S.ndim != 2:
+            raise ValueError(f"the matrix of Sensitivity(...) must have shape (q, p), got {S.shape}")
+        wrong = np.argwhere(np.isnan(S))
+        if len(wrong):
+            i, j = wrong[0].tolist()
+            raise ValueError(f"the matrix of Sensitivity(...), of shape {S.shape}, is NaN at index ({i}, {j})")
+        object.__setattr__(self, "matrix", S)
+
+    def check_fit(self, q: int, p: int) -> None:
+        """Raises: ValueError for a matrix that is not that of q classes and p inputs."""
+        if self.matrix is not None and self.matrix.shape != (q, p):
+            raise ValueError(
+                f"the matrix of Sensitivity(...) must have shape ({q}, {p}), one row per class, got {self.matrix.shape}"
+            )
 
 
 AttackMethod: TypeAlias = str | PGD | JSMA | LPAttack | Sensitivity

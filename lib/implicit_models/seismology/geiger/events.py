@@ -3,7 +3,7 @@
     min over epicentre, depth, t0 of  sum_i (t_i - t0 - T(z, Delta_i))^2 / (sigma_i^2 + model_error^2) + the same of
     back-azimuths
 
-from a grid of starts an event (`geiger_starts`), with outliers set aside (`outliers`) and the covariance of
+from a grid of starts an event (`geiger.starts`), with outliers set aside (`outliers`) and the covariance of
 `uncertainty`. T is the table's first P; a pick that turns out to lie beyond the end of the direct P is refused as P and
 left out.
 """

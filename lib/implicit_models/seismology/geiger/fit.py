@@ -1,4 +1,7 @@
-"""The state of a call of `geiger.locate_events`: solve, leave picks out, solve again."""
+"""The state of a call of `geiger.locate_events`: solve, leave picks out, solve again.
+
+The normal equations of an event stand in `kernels.py`.
+"""
 
 from __future__ import annotations
 
@@ -291,7 +294,7 @@ def _degrees(u: np.ndarray, geographic: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _baz_residuals(u: np.ndarray, s: np.ndarray, baz: np.ndarray) -> np.ndarray:
-    """`geiger_kernels.baz_residual` of many picks."""
+    """`geiger.kernels.baz_residual` of many picks."""
     across = np.hypot(s[:, 0], s[:, 1])
     pole = across < 1e-12
     scale = np.where(pole, 1.0, across)

@@ -24,7 +24,7 @@ def read_picks(path: str | Path, *, stations: str | Path | Stations | None = Non
     """Read the picks of a file.
 
     Args:
-        path: CSV (see `picks_csv`), QuakeML, ISF/IMS1.0 or PDE (mchedr); all but CSV need obspy. CSV may be gzipped.
+        path: CSV (see `picks.csv`), QuakeML, ISF/IMS1.0 or PDE (mchedr); all but CSV need obspy. CSV may be gzipped.
         stations: a list that `read_stations` reads, for stations without coordinates in the file. None: the default
             list, read only if a station needs it.
 

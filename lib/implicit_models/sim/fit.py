@@ -74,7 +74,12 @@ def solve_chunk(
     G = arrays["G"] if first == 0 else np.ascontiguousarray(arrays["G"][first:, first:])
     # zeros, not a shorter batch: the others keep their bits
     C = np.ascontiguousarray(np.where(good[:, None], C, 0.0)[:, first:])
-    options = {"kappa": kappa, "ball_mask": mask, "rtol": tolerance.rtol, "atol": tolerance.atol} | weights  # type: dict[str, Any]
+    options = {  # type: dict[str, Any]
+        "kappa": kappa,
+        "ball_mask": mask,
+        "rtol": tolerance.rtol,
+        "atol": tolerance.atol,
+    } | weights
     rows = solve(G, C, np.where(good, zz, 0.0), **options)
     A = np.zeros((stop - start, arrays["C"].shape[1]))
     A[:, first:] = rows.A
@@ -96,7 +101,12 @@ def warm_up(perspective: bool) -> None:
     arrays = {"G": np.eye(2), "C": np.ones((2, 2)), "zz": np.full(2, 2.0)}
     arrays |= {"mask": np.array([True, False]), "first": np.zeros(2, dtype=np.int64)}
     weights = (Perspective(0.01, 0.01) if perspective else L1(0.01)).row_weights(0.1)
-    settings = {"state": weights, "output": weights, "perspective": perspective, "tolerance": Tolerance()}  # type: dict[str, Any]
+    settings = {  # type: dict[str, Any]
+        "state": weights,
+        "output": weights,
+        "perspective": perspective,
+        "tolerance": Tolerance(),
+    }
     for chunk in ((0, 1), (1, 2)):
         solve_chunk(arrays, chunk, n_states=1, kappa=0.1, **settings)
 

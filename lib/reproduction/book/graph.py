@@ -451,7 +451,8 @@ def canonical(graph: Graph, module: Module, statements: list[ast.stmt]) -> Text:
             kind = type(node)
             add(f"({kind.__name__}".encode())
             if kind is ast.AnnAssign:
-                add(" ".join(k for k in FIELD_KINDS if k in ast.unparse(node.annotation)).encode())  # type: ignore[attr-defined]
+                kinds = ast.unparse(node.annotation)  # type: ignore[attr-defined]
+                add(" ".join(k for k in FIELD_KINDS if k in kinds).encode())
             for name in _fields(kind):
                 value = getattr(node, name, None)
                 if isinstance(value, list):

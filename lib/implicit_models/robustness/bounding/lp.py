@@ -190,7 +190,9 @@ class Programme:
         """Bounds and slopes of sample i; the multipliers, costs and basis of the last one stay as a start."""
         inputs, task, n = self.inputs, self.task, self.task.n
         radius = inputs.radius if inputs.shared else inputs.radius[i]
-        self.up, self.down = (radius, radius) if self.rooms is None else (room[i] for room in self.rooms)  # type: Any, Any
+        self.up, self.down = (  # type: Any, Any
+            (radius, radius) if self.rooms is None else (room[i] for room in self.rooms)
+        )
         if self.solver is None or (inputs.card is not None and not (inputs.shared and self.rooms is None)):
             self._build()
         self.u0, h = inputs.centre[i], self.solver

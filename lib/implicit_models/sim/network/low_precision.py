@@ -55,7 +55,9 @@ class Rounded(NamedTuple):
 def fast_dtype(entries: int, device: str = "cpu") -> torch.dtype:
     """bfloat16 on a graphics card and on processors with matrix units for it (AMX), for problems of some size; else
     float32."""
-    there = device != "cpu" or getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", False)  # type: ignore[call-overload]
+    there = device != "cpu" or getattr(torch.cpu, "get_capabilities", dict)().get(  # type: ignore[call-overload]
+        "amx_bf16", False
+    )
     return torch.bfloat16 if there and entries >= SMALL else torch.float32
 
 

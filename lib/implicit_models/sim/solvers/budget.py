@@ -227,11 +227,21 @@ def solve_position(
         A[at], gap[at], reason[at] = found, own, np.where(over, SATURATED, np.where(good, OPTIMAL, INACCURATE))
         return A, gap, violation, reason
     if isinstance(budgets[0], L1Ball):
-        kappas, beta = radius[:, None] * np.array([float(b.radius) for b in budgets]), np.zeros(len(C))  # type: ignore[union-attr]
+        kappas, beta = (
+            radius[:, None] * np.array([float(b.radius) for b in budgets]),  # type: ignore[union-attr]
+            np.zeros(len(C)),
+        )
         parts = [_radii(G, C, zz, kappas, beta, tolerance)]
     else:
         parts = [
-            _radii(G, C, zz, np.full((len(C), 1), np.inf), np.full(len(C), b.lam * m), tolerance)  # type: ignore[union-attr]
+            _radii(
+                G,
+                C,
+                zz,
+                np.full((len(C), 1), np.inf),
+                np.full(len(C), b.lam * m),  # type: ignore[union-attr]
+                tolerance,
+            )
             for b in budgets
         ]
     A[at], gap[at], violation[at], reason[at] = (np.concatenate([p[i] for p in parts], axis=1) for i in range(4))

@@ -11,7 +11,7 @@ With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
                the adjoint iteration needs to reach tol, whichever is more
 
 and then dL/dA = v x', dL/db = v (summed over the samples for A). In forward mode the tangent is exact whatever
-`backward` says (tangent.py). Transforms of torch.func see one function with its own rule for vmap: samples that are
+`backward` says. Transforms of torch.func see one function with its own rule for vmap: samples that are
 mapped over join the batch, and each A of several is solved by itself.
 
 Source:
@@ -29,9 +29,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
-from implicit_models.equilibrium.adjoint import solve_adjoint
-from implicit_models.equilibrium.convergence import CONVERGED, DIVERGED, MAX_ITER, NOT_FINITE, row_max, scaled_residual
-from implicit_models.equilibrium.picard import AdjointMap, mask_not_finite, picard
+from implicit_models.equilibrium.convergence import CONVERGED
+from implicit_models.equilibrium.derivatives import _truncated, _unrolled, solve_adjoint, state_tangent
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
 from implicit_models.equilibrium.solve import (
     NOT_AN_IMAGE,
@@ -39,21 +38,17 @@ from implicit_models.equilibrium.solve import (
     Solution,
     automatic_plan,
     check_problem,
-    damping_of,
     report_if_failed,
     result_of,
     solve_state,
 )
-from implicit_models.equilibrium.tangent import state_tangent
 from implicit_models.equilibrium.triangular import TriangularPlan, triangular_plan
-from implicit_models.matrices import check_finite, product, transposed_product
+from implicit_models.matrices import product
 
 ONCE = (
     "the implicit gradient is differentiable once; use backward='unroll' for second derivatives, or differentiate in"
     " forward mode first: torch.func.jacrev(torch.func.jacfwd(f))"
 )
-PHANTOM_STEPS = 5
-PHANTOM_DAMPING = 0.5
 
 
 def transformed() -> bool:
@@ -265,87 +260,6 @@ def _settle(solution: Solution, g: Tensor) -> Solution:
     silent = (g == 0).all(1)
     solution.x[silent], solution.residual[silent], solution.status[silent] = 0, 0, CONVERGED
     return Solution.of(solution[:4], solution.method)
-
-
-def _truncated(A: Tensor, b: Tensor | None, x: Tensor, act: Activation, g: Tensor, backward: str) -> Tensor:
-    if act.componentwise:
-        slopes = act.derivative_at_value(x) if b is None else act.derivative(product(x, A, b))
-        jacobian = lambda w: slopes * w
-    else:
-        z = product(x, A, b)
-        jacobian = lambda w: act.vjp(z, w)
-    if backward == "jfb":
-        return jacobian(g)
-    w = PHANTOM_DAMPING * g
-    for _ in range(PHANTOM_STEPS - 1):
-        w = PHANTOM_DAMPING * g + (1 - PHANTOM_DAMPING) * w + PHANTOM_DAMPING * transposed_product(jacobian(w), A)
-    return jacobian(w)
-
-
-def _steps_of_adjoint(
-    A: Tensor, b: Tensor, x: Tensor, act: Activation, s: SolverSettings, damping: Tensor | None
-) -> Tensor:
-    """Steps that the adjoint iteration at x takes to reach tol, for a cotangent in general position; 0 where it does
-    not."""
-    g = torch.rand(A.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x) + 0.5
-    z = product(x, A, b)
-    slopes = act.derivative(z) if act.componentwise else None
-    adjoint = AdjointMap(A, g.expand_as(x), slopes, z, act, s.tol)
-    found = picard(adjoint, torch.zeros_like(x), tol=s.tol, max_iter=s.max_iter, damping=damping, check_every=1)
-    return torch.where(found.status == CONVERGED, found.n_iter, 0)
-
-
-def _unrolled(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None) -> Solution:
-    """Picard under autograd, sample by sample: steps up to convergence, then those that the derivative needs."""
-    check_finite(A.detach())
-    damping = damping_of(A, act) if s.solver == "auto" else None
-    bad = mask_not_finite(b.detach(), x0)[0]
-    if bool(bad.any()):  # rows of zeros: a NaN would enter the gradient of the others
-        b = b.masked_fill(bad[:, None], 0)
-        x0 = None if x0 is None else x0.masked_fill(bad[:, None], 0)
-    x = torch.zeros_like(b) if x0 is None else x0.detach()
-    status = torch.full((b.shape[0],), MAX_ITER, dtype=torch.int8, device=b.device)
-    status[bad] = NOT_FINITE
-    n_iter = torch.zeros(b.shape[0], dtype=torch.int32, device=b.device)
-    residual = b.new_full((b.shape[0],), float("nan")).detach()
-    live = ~bad
-
-    def advance(x: Tensor, image: Tensor) -> Tensor:
-        return image if damping is None else x + damping * (image - x)
-
-    def measure(x: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
-        change = row_max((image - x).detach())
-        return change, row_max(x.detach()) if s.relative else torch.ones_like(change)
-
-    for k in range(1, s.max_iter + 2):
-        image = act(product(x, A, b))
-        if k > 1:
-            change, scale = measure(x, image)
-            lost = ~torch.isfinite(change)
-            ok = ~lost & (change <= s.tol * scale)
-            done = live & (ok | lost) if k <= s.max_iter else live
-            status = torch.where(
-                done, torch.where(ok, CONVERGED, torch.where(lost, DIVERGED, MAX_ITER)).to(torch.int8), status
-            )
-            residual = torch.where(done, scaled_residual(change, scale), residual)
-            n_iter = torch.where(done, k - 1, n_iter).to(torch.int32)
-            live = live & ~done
-            if not bool(live.any()):
-                break
-        x = torch.where(live[:, None], advance(x, image), x)
-    if torch.is_grad_enabled() and (A.requires_grad or b.requires_grad) and b.shape[0]:
-        solved = status == CONVERGED
-        with torch.no_grad():
-            more = _steps_of_adjoint(
-                A.detach(), b.detach(), x.detach().masked_fill(~solved[:, None], 0), act, s, damping
-            )
-        more = torch.where(solved, torch.maximum(more, n_iter), 0)
-        for k in range(int(more.max())):
-            x = torch.where((more > k)[:, None], advance(x, act(product(x, A, b))), x)
-        with torch.no_grad():
-            residual = torch.where(solved, scaled_residual(*measure(x, act(product(x, A, b)))), residual)
-    x = torch.where(bad[:, None], float("nan"), x)
-    return Solution.of((x, residual, n_iter, status), "picard" if damping is None else "damped_picard")
 
 
 def differentiable_solve(

@@ -13,7 +13,8 @@ import pytest
 from reproduction.book import trace
 from reproduction.book.changes import changes
 from reproduction.book.confirm import differences, reference_of, same
-from reproduction.book.graph import Graph, Ref
+from reproduction.book.definitions import Ref
+from reproduction.book.graph import Graph
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = '''

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reproduction.book.graph import Graph, Node, Ref, iterate_functions
+from reproduction.book.definitions import Node, Ref
+from reproduction.book.graph import Graph, iterate_functions
 from reproduction.book.keys import code_key, content_key, notebook_refs
 from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
 from reproduction.book.slices import computing

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reproduction.book.graph import Graph, Module, Node, Ref, canonical, is_docstring, is_wordy
+from reproduction.book.definitions import Module, Node, Ref, canonical, is_docstring, is_wordy
+from reproduction.book.graph import Graph
 
 BLOCKS = ("body", "orelse", "finalbody", "handlers")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -33,7 +33,8 @@ from typing import Any
 from reproduction.book import run, trace
 from reproduction.book.changes import Change, changes
 from reproduction.book.claims import recorded_values
-from reproduction.book.graph import ROOT, SHOWN, Graph, Ref
+from reproduction.book.definitions import Ref
+from reproduction.book.graph import ROOT, SHOWN, Graph
 from reproduction.book.keys import notebook_refs
 from reproduction.book.keys import present as present_graph
 from reproduction.book.results import RESULTS, load, save

@@ -14,7 +14,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reproduction.book.graph import ROOT, Graph, Ref, canonical
+from reproduction.book.definitions import Ref, canonical
+from reproduction.book.graph import ROOT, Graph
 from reproduction.book.slices import computing
 
 LOCK = ROOT / "constraints.txt"

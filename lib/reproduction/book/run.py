@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reproduction.book.graph import ROOT, Ref
+from reproduction.book.definitions import Ref
+from reproduction.book.graph import ROOT
 from reproduction.book.keys import code_key, notebook_refs, page_key, present
 from reproduction.book.parameters import assigned_names, check_names, coerce
 from reproduction.book.results import EXECUTED, MIME, RESULTS, load, measured, save

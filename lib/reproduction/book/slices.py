@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from reproduction.book.graph import Graph, Module, Ref, stored_names
+from reproduction.book.definitions import Module, Ref, stored_names
+from reproduction.book.graph import Graph
 
 # Packages and builtins whose calls, as statements of their own, only show.
 DISPLAYS = ("matplotlib", "seaborn", "IPython", "pandas")

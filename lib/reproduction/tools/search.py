@@ -29,7 +29,7 @@ from torch import nn
 from data_gen.synthetic.functions import addition, identity
 from data_gen.synthetic.rolling import rolling_argmax, rolling_average
 from data_gen.synthetic.spiky import spiky
-from reproduction.book.graph import Ref
+from reproduction.book.definitions import Ref
 from reproduction.book.keys import content_key
 from reproduction.book.results import RESULTS, load, save, summary
 from reproduction.book.run import commit_holding, provenance

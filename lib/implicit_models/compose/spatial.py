@@ -25,26 +25,9 @@ from torch import nn
 
 from implicit_models.activations import Activation, Segment
 from implicit_models.compose.values import Assembly, Value, double
+from implicit_models.tracing.windows import OUTSIDE, ZERO, padding_sides, tuple_of, windows
 
-ZERO, OUTSIDE = -1, -2  # padding that counts as a zero, and what a window reaches beyond it
 PAD_MODES: dict[str, Any] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-
-
-def tuple_of(size: Any, ndim: int) -> tuple[int, ...]:
-    """One number for all axes, or one each."""
-    return (int(size),) * ndim if isinstance(size, int) else tuple(int(s) for s in size)
-
-
-def windows(
-    index: np.ndarray, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> np.ndarray:
-    """(C, *S) -> (C, *O, *kernel)."""
-    ndim = len(kernel)
-    extent = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-    if any(e > s for e, s in zip(extent, index.shape[1:], strict=True)):
-        raise ValueError(f"its window of {extent} entries is larger than the padded input, {index.shape[1:]}")
-    view = np.lib.stride_tricks.sliding_window_view(index, extent, axis=tuple(range(1, ndim + 1)))
-    return view[(slice(None), *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))]
 
 
 def spatial(value: Value, ndim: int, channels: int | None = None) -> np.ndarray:
@@ -87,16 +70,6 @@ def _convolution(ndim: int) -> Callable[[Assembly, Any, Value], Value]:
         return value.map(K, shift, (module.out_channels, *out_shape))
 
     return rule
-
-
-def padding_sides(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Entries before and behind each axis: torch's numbers, "valid" or "same", whose odd one goes behind."""
-    if padding == "valid":
-        return [(0, 0)] * len(kernel)
-    if padding == "same":
-        total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-        return [(t // 2, t - t // 2) for t in total]
-    return [(p, p) for p in tuple_of(padding, len(kernel))]
 
 
 def _padded(index: np.ndarray, module: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> np.ndarray:

@@ -41,7 +41,7 @@ class _Symbol(fx.Proxy):
     __itruediv__ = _changing(operator.itruediv)
 
 
-class _Tracer(fx.Tracer):
+class Tracer(fx.Tracer):
     """torch.fx, with the modules that have a rule, and torch's own ones, taken whole."""
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
@@ -120,7 +120,7 @@ def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
 def _traced(network: nn.Module, title: str) -> fx.GraphModule:
     """Raises: TypeError naming the line of the forward that stops the trace."""
     try:
-        return fx.GraphModule(network, _Tracer().trace(network))
+        return fx.GraphModule(network, Tracer().trace(network))
     except Exception as error:  # whatever the network's forward raises when it is given a symbol
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename]
         last = frames[-1] if len(frames) > 1 else None

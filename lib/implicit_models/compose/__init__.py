@@ -1,9 +1,9 @@
 """Implicit models made of others, and of feed-forward networks.
 
-`interconnect` joins models (cascade, parallel, sum, product, feedback), `network` reads a torch network into matrices,
-with `spatial`, `recurrent`, `attention` and `tensors` for its kinds of layers and `values` for what flows between them;
-`certificate` gives composed models theirs. It imports models and well-posedness, and nothing of sim, robustness or
-seismology.
+`interconnect` joins models (cascade, parallel, sum, product, feedback); `network` makes matrices of the steps of a
+torch network (`tracing`), with `spatial` for its convolutions and pooling and `values` for what flows between them;
+`attention` is a layer that can be read; `certificate` gives composed models theirs. It imports models, tracing and
+well-posedness, and nothing of sim, robustness or seismology.
 """
 
 import lazy_loader

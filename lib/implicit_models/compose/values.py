@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from implicit_models.activations import Activation, Segment, resolve_activation
 
@@ -143,11 +142,6 @@ def _reach(X: sp.csr_array, U: sp.csr_array, c: np.ndarray, sizes: np.ndarray) -
     out = abs(X) @ np.where(free, 0.0, sizes)[: X.shape[1]] + np.abs(c)
     reads = (abs(X) @ free[: X.shape[1]].astype(float) > 0) | (abs(U).sum(axis=1) > 0)
     return np.where(reads, np.inf, out)
-
-
-def double(t: torch.Tensor) -> np.ndarray:
-    """A parameter or buffer in float64."""
-    return t.detach().cpu().double().numpy()
 
 
 def wide(X: sp.csr_array, n: int) -> sp.csr_array:

@@ -77,18 +77,20 @@ def _stacks(draw):
 @given(_stacks())
 def test_random_stacks(stack):
     width, network = stack
-    network = network.double()
+    network = network.double().eval()
     model = compose.from_network(network, width)
     u = torch.randn(3, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        torch.testing.assert_close(model(u), network.eval()(u), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(model(u), network(u), rtol=1e-10, atol=1e-10)
 
 
 def test_training_mode_and_parameters_of_the_network_stay():
     network = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.ReLU(), nn.Linear(4, 2)).train()
+    network[1].eval()  # of the rest the mode changes nothing
     before = [t.clone() for t in network.parameters()]
     compose.from_network(network)
-    assert network.training and all(torch.equal(a, b) for a, b in zip(before, network.parameters()))
+    assert network.training and not network[1].training
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters()))
     assert all(t.dtype == torch.float32 for t in network.parameters())
 
 
@@ -177,6 +179,12 @@ class TwoInputs(nn.Module):
             None,
             ValueError,
             r"module '1' \(LeakyReLU\): its slope 1.5",
+        ),
+        (
+            nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5)),
+            None,
+            ValueError,
+            r"module '1' \(Dropout\): it is in training mode, its map is random: call eval\(\) first",
         ),
         (nn.Sequential(nn.ReLU()), None, ValueError, "input_shape"),
         (nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3), ValueError, "must be a vector"),

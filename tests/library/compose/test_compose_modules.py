@@ -13,6 +13,8 @@ from torch import nn
 from implicit_models.compose import interconnect as compose
 from implicit_models.compose.attention import BoundedAttention
 from implicit_models.compose.network import assemble
+from network_patterns import PATTERNS, MobileNetV2
+from network_patterns import drawn as pattern_of
 
 
 def drawn(network, seed=0):
@@ -100,6 +102,52 @@ def test_a_module_alone(module, shape):
 def test_a_module_between_activations(module, shape):
     model, worst = converted(nn.Sequential(nn.Tanh(), module, nn.ReLU()), shape)
     assert worst <= 1 and {s.name for s in model.activation.segments} >= {"tanh", "relu"}
+
+
+MORE = [
+    (nn.ReLU6(), (5,)),
+    (nn.PReLU(3), (3, 2, 2)),
+    (nn.PReLU(), (4,)),
+    (nn.RNNCell(4, 3), (4,)),
+    (nn.AdaptiveAvgPool2d((4, 5)), (2, 3, 3)),
+    (nn.Conv2d(4, 8, 3, padding=1, groups=4), (4, 4, 5)),
+]
+
+
+@pytest.mark.parametrize("module, shape", MORE, ids=lambda v: str(v)[:60])
+def test_more_modules(module, shape):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Sequential(module), nn.Flatten()).double()
+    model = compose.from_network(network, shape, dtype=torch.float64)
+    u = 8 * torch.randn(6, *shape, dtype=torch.float64)
+    torch.testing.assert_close(model(u.flatten(1)), network(u), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_the_field(pattern):
+    torch.manual_seed(0)
+    network = pattern_of(pattern())
+    model = compose.from_network(network, (3, 32, 32))
+    u = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        y, mine = network(u), model(u.flatten(1))
+    assert float((mine - y).abs().max() / y.abs().max()) < 1e-5 and y.std() > 1e-3
+
+
+def test_relu6_has_two_states_a_unit():
+    model = compose.from_network(pattern_of(MobileNetV2()), (3, 32, 32), dtype=torch.float64)
+    # two a unit at 16 x 16 (4 and 4 channels, 6 before the stride), at 8 x 8 (6, 8, 8 and 6)
+    assert model.n_states == 2 * (16 * 16 * (4 + 4 + 6) + 8 * 8 * (6 + 8 + 8 + 6))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("how", [nn.utils.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_weights_that_are_computed_from_others(how):
+    torch.manual_seed(0)
+    network = nn.Sequential(how(nn.Linear(4, 5)), nn.ReLU(), nn.Linear(5, 2)).double().eval()
+    u = torch.randn(6, 4, dtype=torch.float64)
+    torch.testing.assert_close(compose.from_network(network)(u), network(u), rtol=1e-12, atol=1e-12)
+    assert hasattr(network[0], "weight_g") or hasattr(network[0], "parametrizations")
 
 
 def test_convolution_matrix_of_the_thesis():
@@ -339,8 +387,8 @@ def test_random_convolutional_stacks(made, seed):
             r"module '0' \(Conv2d\): it reads samples of shape \(3, H, W\), but its input has shape \(2, 5, 5\)",
         ),
         (nn.Conv2d(1, 2, 7), (1, 5, 5), ValueError, "window of .7, 7. entries is larger than the padded input"),
-        (nn.BatchNorm2d(2, track_running_stats=False), (2, 3, 3), ValueError, "no running statistics"),
-        (nn.BatchNorm2d(3), (2, 3, 3), ValueError, "it reads 3 channels first"),
+        (nn.BatchNorm2d(2, track_running_stats=False).eval(), (2, 3, 3), ValueError, "no running statistics"),
+        (nn.BatchNorm2d(3).eval(), (2, 3, 3), ValueError, "it reads 3 channels first"),
         (nn.MaxPool2d(2, return_indices=True), (1, 4, 4), TypeError, "return_indices"),
         (nn.LSTM(3, 2, batch_first=True), (4, 3), TypeError, r"module '0' \(LSTM\) has no conversion"),
         (nn.RNN(3, 2), (4, 3), ValueError, "batch_first"),

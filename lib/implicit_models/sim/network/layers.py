@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from implicit_models.activations import COMPONENTWISE
-from implicit_models.compose.network import Tracer
 from implicit_models.matrices import check_network
 from implicit_models.sim.network.receptive_field import Reach, first_operand, pooled, reach_of
 from implicit_models.sim.network.recording import activation_name
+from implicit_models.tracing.reading import Tracer
 
 INPUT = -1
 FUNCTIONS = {torch.relu: "relu", nn.functional.relu: "relu", torch.tanh: "tanh", torch.sigmoid: "sigmoid"}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from implicit_models.compose.spatial import padding_sides, tuple_of, windows
+from implicit_models.tracing.windows import padding_sides, tuple_of, windows
 
 NOT_READ = "it is not read: see the modules that read_layers names"
 

@@ -94,7 +94,9 @@ def from_network(
     exact = _model(A, B, C, D, b, d, activation, torch.float64, dense=False, settings={"tol": 1e-13, "max_iter": 5000})
     _compare(network, graph.traced, exact, graph.input.shape)
     settings = joined_settings(_settings_of(network), settings, compiled=False)
-    return _model(A, B, C, D, b, d, activation, dtype or own, dense=False, settings=settings).requires_grad_(False)
+    model = _model(A, B, C, D, b, d, activation, dtype or own, dense=False, settings=settings).requires_grad_(False)
+    model.steps = graph  # type: ignore[assignment]  # bounds go layer by layer
+    return model
 
 
 def _compare(network: nn.Module, reference: nn.Module, exact: ImplicitModel, shape: tuple[int, ...]) -> None:

@@ -59,7 +59,16 @@ def bounds(
         return _linear_programme(task, around, functionals, chosen.relaxation, box, sides)
     if isinstance(chosen, str) and chosen != "interval":
         return _box(task, around, functionals, chosen)
-    start = _interval(task, around, functionals)
+    layers = task.layers
+    if layers is not None and not isinstance(chosen, LP):
+        from implicit_models.robustness.layered.bounded import layered_bounds
+
+        refine = isinstance(chosen, Dual) and chosen.passes > 0
+        start = layered_bounds(task, layers, around, functionals, refine=refine, sides=sides)
+        if isinstance(chosen, str) or not (chosen.ascent_steps or chosen.splits):
+            return start
+    else:
+        start = _interval(task, around, functionals)
     if isinstance(chosen, str):
         return start
     from implicit_models.robustness.bounding.dual import dual_bounds

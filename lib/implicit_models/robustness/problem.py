@@ -33,6 +33,9 @@ from implicit_models.summaries import summary
 from implicit_models.wellposed import Certificate, _aggregate, _block_norms, certificate
 
 if TYPE_CHECKING:
+    from implicit_models.robustness.layered.network import LayeredNetwork
+    from implicit_models.tracing.nodes import Graph
+
     Matrix: TypeAlias = Any  # scipy has no types: a checker cannot tell the two apart
 else:
     Matrix = np.ndarray | sp.csr_array
@@ -45,7 +48,8 @@ class NotCertified(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Matrices of an implicit model in float64; A, B, C and D dense or CSR, b (n,) and d (q,) dense."""
+    """Matrices of an implicit model in float64; A, B, C and D dense or CSR, b (n,) and d (q,) dense; and the steps of
+    the network that they were made from, if there is one."""
 
     A: Matrix
     B: Matrix
@@ -54,6 +58,7 @@ class Problem:
     b: Float[np.ndarray, " n"]
     d: Float[np.ndarray, " q"]
     activation: Activation
+    graph: Graph | None = None
 
     def __repr__(self) -> str:
         return summary(self)
@@ -87,6 +92,16 @@ class Problem:
                 " its states"
             )
         return found
+
+    @cached_property
+    def layers(self) -> LayeredNetwork | None:
+        """The layers of a model without feedback, as operators where the network is known and says the same, else from
+        the matrices; None with feedback."""
+        from implicit_models.robustness.layered.network import of_problem
+        from implicit_models.robustness.layered.reading import of_graph
+
+        found = None if self.graph is None else of_graph(self.graph, self)
+        return of_problem(self) if found is None else found
 
     def pre_activation(self, X: Float[np.ndarray, "N n"], U: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N n"]:
         """A x + B u + b of every sample."""
@@ -228,6 +243,7 @@ def problem(model: Any) -> Problem:
         _array("D", D),
         *vectors,  # type: ignore[arg-type]
         model.activation,
+        getattr(model, "steps", None),
     )
 
 

@@ -86,8 +86,8 @@ def lower_bounds(
         constant: added to each functional.
         multipliers: takes, for the number of each activation, the coefficients of its pre-activations.
         living: `ranges.alive()`, where it is known.
-        boxes: number of a value -> centre and radius (N, k) of a box in which it lies. Rows are carried back no further
-            than the last of these values.
+        boxes: number of a value -> centre and radius (N, k) of a box in which it lies, beyond which rows are not
+            carried back.
 
     Returns:
         The bounds, rounding deducted; NaN for samples that are not finite.
@@ -99,9 +99,13 @@ def lower_bounds(
     loss = torch.zeros_like(bound)
     u = 0.5 * torch.finfo(net.dtype).eps
     boxes = boxes or {}
-    for number in range(max(pending), max(boxes, default=0), -1):
-        rows = pending.pop(number, None)
-        if rows is None:
+    for number in range(max(pending), 0, -1):
+        if number not in pending:
+            continue
+        rows = pending.pop(number)
+        if number in boxes:
+            centre, radius = boxes[number]
+            _over_box(net, Inputs(centre, radius), rows.full(centre.shape[1]), ranges.size[number], bound, loss)
             continue
         value = net.values[number - 1]
         if isinstance(value, Affine):
@@ -111,12 +115,8 @@ def lower_bounds(
         if multipliers is not None:
             multipliers[number] = rows
         pending[value.of] = pending[value.of].add(rows, value.size) if value.of in pending else rows
-    for number, rows in pending.items():
-        if number:
-            centre, radius = boxes[number]
-            _over_box(net, Inputs(centre, radius), rows.full(centre.shape[1]), ranges.size[number], bound, loss)
-        else:
-            _over_box(net, inputs, rows.full(net.p), ranges.size[0], bound, loss)
+    if 0 in pending:
+        _over_box(net, inputs, pending[0].full(net.p), ranges.size[0], bound, loss)
     # what is left is the rounding of sums of magnitudes, and of a few terms
     return bound - loss * (1 + 64 * u) - 16 * u * bound.abs()
 

@@ -126,10 +126,7 @@ def _affine_interval(
         if earlier == 0:
             m, r = inputs.centre, inputs.radius
         else:
-            low, high = ends[earlier]
-            m = (0.5 * (low + high)).to(net.dtype)
-            r = torch.maximum(high - m.double(), m.double() - low)
-            r = (r * (1 + 2 * torch.finfo(net.dtype).eps)).to(net.dtype)
+            m, r = box_of(net, *ends[earlier])
         reach = ranges.size[earlier].unsqueeze(1)
         if L is None:
             middle, spread, magnitude = middle + m, spread + r, magnitude + reach
@@ -180,14 +177,15 @@ def _stops(net: LayeredNetwork, number: int, found: LayerBounds) -> Iterator[dic
     for a share of the work, then none."""
     before = [k for k in net.units() if k < number]
     if len(before) > HOPS:
-        boxes = {}
-        for k in before[:-HOPS]:
-            low, high = found.image[k]
-            middle = (0.5 * (low + high)).to(net.dtype)
-            radius = torch.maximum(high - middle.double(), middle.double() - low)
-            boxes[k] = middle, (radius * (1 + 2 * torch.finfo(net.dtype).eps)).to(net.dtype)
-        yield boxes
+        yield {k: box_of(net, *found.image[k]) for k in before[:-HOPS]}
     yield {}
+
+
+def box_of(net: LayeredNetwork, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre and radius of a box in the precision of the network, rounded outward."""
+    middle = (0.5 * (low + high)).to(net.dtype)
+    radius = torch.maximum(high - middle.double(), middle.double() - low)
+    return middle, (radius * (1 + 2 * torch.finfo(net.dtype).eps)).to(net.dtype)
 
 
 def _undecided(value: Units, low: Tensor, high: Tensor) -> Tensor:

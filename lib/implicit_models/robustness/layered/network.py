@@ -8,6 +8,7 @@ states before them has one length.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -110,14 +111,18 @@ class LayeredNetwork:
         k = value.terms + 8
         return max(self.rounding, k * u / (1 - k * u))
 
+    def affine(self, value: Affine, found: Sequence[Tensor]) -> Float[Tensor, "N m"]:
+        """An affine value of samples whose earlier values are known."""
+        out = value.bias.expand(len(found[0]), -1)
+        for k, L in value.parts:
+            out = out + (found[k] if L is None else L.forward(found[k]))
+        return out
+
     def run(self, u: Float[Tensor, "N p"]) -> Float[Tensor, "N q"]:
         """Outputs, without any bound."""
         found: list[Tensor] = [u.to(self.dtype)]
         for value in self.values:
-            if isinstance(value, Units):
-                found.append(value.activation(found[value.of]))
-            else:
-                found.append(value.bias + sum(found[k] if L is None else L.forward(found[k]) for k, L in value.parts))
+            found.append(value.activation(found[value.of]) if isinstance(value, Units) else self.affine(value, found))
         return found[-1]
 
 

@@ -27,6 +27,7 @@ from scipy.sparse.linalg import splu
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.solve import solve_equilibrium
+from implicit_models.equilibrium.triangular import _levels
 from implicit_models.matrices import scipy_csr
 from implicit_models.robustness.products import row_product
 from implicit_models.summaries import summary
@@ -126,9 +127,29 @@ class Problem:
         inverse = np.linalg.inv(np.eye(self.comparison.shape[0]) - self.comparison)
         return lambda r: inverse @ r if r.ndim == 1 else row_product(np.ascontiguousarray(r.T), inverse).T
 
+    @cached_property
+    def _order(self) -> list[np.ndarray] | None:
+        """Blocks level by level, none of which reads itself or a later one but by its diagonal; None with feedback."""
+        off = sp.csr_array(self.comparison)
+        off = sp.csr_array(off - sp.diags_array(off.diagonal()))
+        off.eliminate_zeros()
+        level = _levels(np.arange(off.shape[0]), off)
+        return None if level is None else [np.flatnonzero(level == k) for k in range(int(level.max(initial=-1)) + 1)]
+
+    def _substituted(self, R: Float[np.ndarray, "N L"]) -> Float[np.ndarray, "N L"]:
+        """(I - M)^-1 R in the order of the blocks, rounded up: each step makes room for its own sums alone, which keeps
+        its digits where (I - M)^-1 has entries beyond any precision."""
+        M, assigned = sp.csr_array(self.comparison), np.zeros_like(R)
+        diagonal = M.diagonal()
+        room = 1 + 4 * (R.shape[1] + 4) * np.finfo(float).eps
+        for blocks in self._order or ():
+            reads = row_product(assigned, sp.csr_array(M[blocks]))  # their own entries are zero still
+            assigned[:, blocks] = (reads + R[:, blocks]) * room / (1 - np.maximum(diagonal[blocks], 0.0))
+        return assigned * room
+
     def deviation(self, r: Float[np.ndarray, "*N n"]) -> Float[np.ndarray, "*N n"]:
-        """e >= (I - M)^-1 r, verified: M e + r <= e holds in floating point with room for its rounding; infinite where
-        it does not.
+        """e >= (I - M)^-1 r, verified: M e + r <= e holds in floating point with room for its rounding, or by
+        substitution where nothing feeds back; infinite where neither does.
 
         Args:
             r: (n,) or (N, n), not negative: the largest change of each post-activation for a given state.
@@ -162,6 +183,8 @@ class Problem:
             slack = 4 * (R.shape[1] + 2) * eps * (row_product(trial, abs(M)) + trial)
             good = (row_product(trial, M) + R[rows] + slack <= trial).all(axis=1)
             e[rows[good]], open_[rows[good]] = trial[good], False
+        if open_.any() and self._order is not None:
+            e[open_] = self._substituted(R[open_])
         e[~finite] = np.nan
         return (e if unit[-1] + 1 == self.n else e[:, unit]).reshape(r.shape)
 

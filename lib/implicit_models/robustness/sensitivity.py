@@ -122,8 +122,12 @@ def sensitivity_matrix(
     left, right = _output_norms(P, rows), _input_norms(P)
     D = P.D[rows]
     D = np.abs(D.toarray() if sp.issparse(D) else D)
+    tried = []
     for name, M, make in _plans(P, method):
+        tried.append(name)
         found = _certified(M, left, make)
+        if found is None and name == "triangular":
+            found = _substituted(M, left, make)
         if found is None:
             continue
         Y, top = found
@@ -132,9 +136,13 @@ def sensitivity_matrix(
         result = _result(S, upper, name)
         if result.residual <= ACCURATE:
             return result
+    others = [name for name in METHODS[1:] if name not in tried]
+    if _order(sp.csr_array(P.comparison)) is None and "triangular" in others:
+        others.remove("triangular")  # its states feed back
+    hint = f"; try method={' or '.join(map(repr, others))}" if others else ""
     raise NotCertified(
-        f"method {method!r} does not find the sensitivity matrix of this model of {P.n} states to {ACCURATE:g}; try"
-        " method='lu' or 'dense'"
+        f"method {method!r} (tried: {', '.join(tried)}) does not prove the sensitivity matrix of this model of {P.n}"
+        f" states to {ACCURATE:g} of its largest entry{hint}"
     )
 
 
@@ -168,6 +176,9 @@ def _plans(P: Problem, method: str):
     if method == "dense" or (method == "auto" and not large):
         M = P.comparison
         yield "dense", (M.toarray() if sp.issparse(M) else M), _dense
+        order = _order(sp.csr_array(M)) if method == "auto" else None
+        if order is not None:  # no inverse, whose entries may be beyond any precision
+            yield "triangular", sp.csr_array(M), lambda M: _substitution(M, order)
         return
     if method in ("auto", "iterative"):
         # the certificate of the iteration is its own: that of the model would cost as much again
@@ -238,6 +249,20 @@ def _iterative(M: sp.csr_array) -> Solve:
         return out
 
     return solve
+
+
+def _substituted(M: sp.csr_array, left: np.ndarray, make: Callable[[Matrix], Solve]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Y (L, k) and a bound of it, by substitution alone: nothing but sums and products of numbers that are not negative,
+    each of which adds one roundoff to the relative error of what it reads. None where a diagonal entry is positive."""
+    if M.diagonal().max(initial=0.0) > 0:
+        return None
+    Y = make(M)(left)
+    if not np.isfinite(Y).all() or Y.min(initial=0.0) < 0:
+        return None
+    level = _levels(np.arange(M.shape[0]), sp.csr_array(M - sp.diags_array(M.diagonal())))
+    steps = 1 if level is None else int(level.max(initial=0)) + 1
+    terms = int(np.bincount(M.indices, minlength=1).max()) + 4
+    return Y, Y * (1 + 2 * steps * terms * _EPS)
 
 
 def _certified(M: Matrix, left: np.ndarray, make: Callable[[Matrix], Solve]) -> tuple[np.ndarray, np.ndarray] | None:

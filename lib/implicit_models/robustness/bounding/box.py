@@ -106,7 +106,11 @@ def state_deviation(problem: Problem, inputs: Uncertainty, method: str = "box") 
         w, rho = np.ones(problem.n), sums.max(initial=0.0)
     else:
         first = np.flatnonzero(np.r_[True, np.diff(unit) > 0])
-        w, rho = s, float(np.max((M @ s[first])[unit] / s))
+        vectors = [s] if found.s is None else [s, found.s]  # the second one keeps its digits without feedback
+        with np.errstate(invalid="ignore"):
+            ratios = [float(np.max((M @ v[first])[unit] / v)) for v in vectors]
+        rho = min(ratios)
+        w = vectors[ratios.index(rho)]
     rho = rho * (1 + 4 * (problem.n + 2) * EPS)
     if not rho < 1:
         return np.full_like(reach, np.inf)

@@ -25,6 +25,7 @@ from implicit_models.robustness.layered.operators import Dense, one_hot
 from implicit_models.robustness.layered.rows import Alive, Rows, looked_up
 
 CHUNK_BYTES = 2**27  # of coefficients of one layer
+EXACT = ("relu", "identity", "max_pool")  # maps without rounding
 HOPS = 2  # layers that rows are first carried back
 
 
@@ -109,10 +110,13 @@ def _image(value: Units, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     known = torch.isfinite(low).all(1) & torch.isfinite(high).all(1)
     out = torch.full_like(low, torch.nan), torch.full_like(high, torch.nan)
     out[0][known], out[1][known] = value.activation.interval(low[known], torch.maximum(low[known], high[known]))
-    if not value.activation.piecewise_linear:  # maps that are evaluated with an error
-        pad = 1e-12 * torch.maximum(out[0].abs(), out[1].abs())
-        return out[0] - pad, out[1] + pad
-    return out
+    share = 1e-12  # of maps that are evaluated with an error
+    if all(s.name in EXACT for s in value.activation.segments):
+        return out
+    if value.activation.piecewise_linear:
+        share = torch.finfo(torch.float64).eps
+    pad = share * torch.maximum(out[0].abs(), out[1].abs())
+    return out[0] - pad, out[1] + pad
 
 
 def _affine_interval(

@@ -95,10 +95,11 @@ def _piecewise_value(z: Tensor, a: float) -> Tensor:
 
 def _piecewise(a: float, zl: Tensor, zh: Tensor, dtype: torch.dtype) -> Lines:
     crossing = (zl < 0) & (zh > 0)
-    side = torch.where(zh > 0, 1.0, a)
+    one, other = torch.ones_like(zl), torch.full_like(zl, a)
+    side = torch.where(zh > 0, one, other)
     width = torch.where(crossing, zh - zl, 1.0)
     high = torch.where(crossing, (zh - a * zl) / width, side).to(dtype)
-    low = torch.where(crossing, torch.where(zh > -zl, 1.0, a), side).to(dtype)
+    low = torch.where(crossing, torch.where(zh > -zl, one, other), side).to(dtype)
     zero = torch.zeros_like(low)
     # the slopes 0, 1 and a leave nothing between line and unit, unless they have been rounded to another precision
     exact = dtype is torch.float64 or a in (0.0, 1.0)

@@ -177,7 +177,9 @@ def _through_units(
         line, head = living.rest, rows.entries[..., : living.plain]
         row = rows.entries[..., living.plain :]
     positive, negative = row.clamp_min(0), row.clamp_max(0)
-    ends = [torch.bmm(part, at.unsqueeze(2))[..., 0] for part, at in ((positive, line.low_at), (negative, line.high_at))]
+    ends = [
+        torch.bmm(part, at.unsqueeze(2))[..., 0] for part, at in ((positive, line.low_at), (negative, line.high_at))
+    ]
     bound += ends[0] + ends[1]
     # sums with intercepts, which are no larger than the pre-activations, and the slopes' own rounding
     room = (value.size + 8) * 0.5 * torch.finfo(net.dtype).eps

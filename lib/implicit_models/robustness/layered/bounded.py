@@ -91,9 +91,7 @@ def _fields(net: LayeredNetwork, found: LayerBounds, N: int) -> dict[str, np.nda
     for number in net.units():
         value = net.values[number - 1]
         assert isinstance(value, Units)
-        for name, part in zip(
-            out, (*found.image[number], found.low[value.of], found.high[value.of]), strict=True
-        ):
+        for name, part in zip(out, (*found.image[number], found.low[value.of], found.high[value.of]), strict=True):
             out[name][:, value.states] = part.numpy()
     return out
 

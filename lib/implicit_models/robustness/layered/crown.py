@@ -65,9 +65,7 @@ class LayerBounds:
     rows: list[LayerRows] = field(default_factory=list)
 
 
-def layer_bounds(
-    net: LayeredNetwork, inputs: Inputs, *, refine: bool = True, keep: bool = False
-) -> LayerBounds:
+def layer_bounds(net: LayeredNetwork, inputs: Inputs, *, refine: bool = True, keep: bool = False) -> LayerBounds:
     """Bounds of every value of a layered model.
 
     Args:
@@ -230,12 +228,7 @@ def _groups(net: LayeredNetwork, open_: Tensor) -> Iterator[tuple[Tensor, Tensor
 
 
 def _start(
-    net: LayeredNetwork,
-    number: int,
-    affine: Affine,
-    unit: Tensor,
-    ranges: Ranges,
-    living: Mapping[int, Alive | None],
+    net: LayeredNetwork, number: int, affine: Affine, unit: Tensor, ranges: Ranges, living: Mapping[int, Alive | None]
 ) -> tuple[dict[int, Rows], Tensor, Tensor | float]:
     """Coefficients and constants of entries of an affine value, and what they lack in precision: rows of the operator
     where they can be looked up, else unit vectors."""

@@ -128,7 +128,10 @@ def _gap(slope: Tensor, a: float, zl: Tensor, zh: Tensor, crossing: Tensor, side
 def _smooth(name: str, zl: Tensor, zh: Tensor, dtype: torch.dtype) -> Lines:
     high, low = _upper_slope(name, zl, zh).to(dtype), _upper_slope(name, -zh, -zl).to(dtype)
     return Lines(
-        low, _down(_least(name, low.double(), zl, zh), dtype), high, -_down(_least_of_negative(name, high, zl, zh), dtype)
+        low,
+        _down(_least(name, low.double(), zl, zh), dtype),
+        high,
+        -_down(_least_of_negative(name, high, zl, zh), dtype),
     )
 
 

@@ -46,7 +46,6 @@ class Operator(Protocol):
         """y L."""
 
 
-
 def _up(sums: Tensor, terms: int) -> Tensor:
     return sums * (1 + (terms + 2) * torch.finfo(sums.dtype).eps)
 
@@ -175,9 +174,7 @@ class Convolution:
 
     def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.stride) - 1]
-        out = convolve(
-            x.reshape(-1, *self.shape), weight, None, self.stride, self.padding, self.dilation, self.groups
-        )
+        out = convolve(x.reshape(-1, *self.shape), weight, None, self.stride, self.padding, self.dilation, self.groups)
         return out.reshape(len(x), -1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -201,9 +198,9 @@ class Convolution:
             )
         )
         y = y.reshape(-1, *self.out_shape)
-        return back(
-            y, self.weight, None, self.stride, self.padding, missing, self.groups, self.dilation
-        ).reshape(len(y), -1)
+        return back(y, self.weight, None, self.stride, self.padding, missing, self.groups, self.dilation).reshape(
+            len(y), -1
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,7 +87,8 @@ def _by_rule(node: Node, shapes: list[tuple[int, ...]]) -> tuple[Assembly, Value
     whole = assembly.input((assembly.p,))
     ends = np.cumsum(sizes)
     values = [
-        whole.take(np.arange(end - size, end).reshape(shape)) for end, size, shape in zip(ends, sizes, shapes, strict=True)
+        whole.take(np.arange(end - size, end).reshape(shape))
+        for end, size, shape in zip(ends, sizes, shapes, strict=True)
     ]
     return assembly, RULES[type(node)](assembly, node, *values)
 

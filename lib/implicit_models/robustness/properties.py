@@ -1,0 +1,92 @@
+"""What a network is to be verified for: that no input of a box has an output in an unsafe set.
+
+The unsafe set is a union of polyhedra {y : A y <= b}. Robustness of a label is the union over the other classes j of
+{y_label - y_j <= 0}; the properties of VNN-COMP are of this form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from implicit_models.robustness.arrays import own_array
+from implicit_models.summaries import summary
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Polyhedron:
+    """The outputs y with A y <= b.
+
+    Attributes:
+        A: (k, q) rows.
+        b: (k,) right-hand sides.
+
+    Raises:
+        ValueError: naming the shape, or the row with a value that is not finite.
+    """
+
+    A: Float[np.ndarray, "k q"]
+    b: Float[np.ndarray, " k"]
+
+    def __post_init__(self) -> None:
+        A, b = own_array("A", self.A, writeable=False), own_array("b", self.b, writeable=False)
+        if A.ndim != 2 or not len(A) or b.shape != (len(A),):
+            raise ValueError(f"A must have shape (k, q) and b (k,) with k >= 1, got {A.shape} and {b.shape}")
+        wrong = np.flatnonzero(~np.isfinite(np.column_stack([A, b])).all(axis=1))
+        if wrong.size:
+            raise ValueError(f"row {wrong[0]} of a polyhedron has a value that is not finite")
+        object.__setattr__(self, "A", A)
+        object.__setattr__(self, "b", b)
+
+    def __repr__(self) -> str:
+        return summary(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Property:
+    """A box of inputs and the outputs that none of them may have.
+
+    Attributes:
+        lower, upper: (p,) ends of the box.
+        unsafe: polyhedra of outputs.
+
+    Raises:
+        ValueError: naming the input whose ends are not finite or the wrong way round, or polyhedra of different sizes.
+    """
+
+    lower: Float[np.ndarray, " p"]
+    upper: Float[np.ndarray, " p"]
+    unsafe: tuple[Polyhedron, ...]
+
+    def __post_init__(self) -> None:
+        lower, upper = (own_array(name, getattr(self, name), writeable=False) for name in ("lower", "upper"))
+        if lower.ndim != 1 or lower.shape != upper.shape:
+            raise ValueError(f"lower and upper must have one shape (p,), got {lower.shape} and {upper.shape}")
+        wrong = np.flatnonzero(~(np.isfinite(lower) & np.isfinite(upper) & (lower <= upper)))
+        if wrong.size:
+            i = int(wrong[0])
+            raise ValueError(f"input {i} must lie between finite ends, got [{lower[i]}, {upper[i]}]")
+        unsafe = tuple(self.unsafe)
+        sizes = {part.A.shape[1] for part in unsafe}
+        if len(sizes) != 1:
+            raise ValueError(f"unsafe must hold polyhedra of one number of outputs, got {sorted(sizes) or 'none'}")
+        for name, value in (("lower", lower), ("upper", upper), ("unsafe", unsafe)):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return summary(self)
+
+    @property
+    def rows(self) -> tuple[Float[np.ndarray, "k q"], Float[np.ndarray, " k"]]:
+        """All rows of all polyhedra, one after the other."""
+        return np.concatenate([part.A for part in self.unsafe]), np.concatenate([part.b for part in self.unsafe])
+
+
+def keeps_label(lower: Any, upper: Any, label: int, q: int) -> Property:
+    """That every input of a box has a label: y_label > y_j for all other classes j of q."""
+    others = [j for j in range(q) if j != label]
+    eye = np.eye(q)
+    return Property(lower, upper, tuple(Polyhedron((eye[label] - eye[j])[None], np.zeros(1)) for j in others))

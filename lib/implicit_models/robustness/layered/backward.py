@@ -84,7 +84,8 @@ def lower_bounds(
         inputs: the sets.
         start: number of a value -> coefficients of the functionals.
         constant: added to each functional.
-        multipliers: takes, for the number of each activation, the coefficients of its pre-activations.
+        multipliers: takes, for the number of each activation, the coefficients of its pre-activations, and for 0 those
+            of the input.
         living: `ranges.alive()`, where it is known.
         boxes: number of a value -> centre and radius (N, k) of a box in which it lies, beyond which rows are not
             carried back.
@@ -116,7 +117,10 @@ def lower_bounds(
             multipliers[number] = rows
         pending[value.of] = pending[value.of].add(rows, value.size) if value.of in pending else rows
     if 0 in pending:
-        _over_box(net, inputs, pending[0].full(net.p), ranges.size[0], bound, loss)
+        row = pending[0].full(net.p)
+        _over_box(net, inputs, row, ranges.size[0], bound, loss)
+        if multipliers is not None:
+            multipliers[0] = Rows(row)
     # what is left is the rounding of sums of magnitudes, and of a few terms
     return bound - loss * (1 + 64 * u) - 16 * u * bound.abs()
 

@@ -103,6 +103,8 @@ def in_order(net: LayeredNetwork, found: dict[int, Rows]) -> np.ndarray | None:
     N, m = next(iter(found.values())).entries.shape[:2]
     out = np.zeros((N, m, net.n))
     for number, rows in found.items():
+        if not number:
+            continue
         value = net.values[number - 1]
         assert isinstance(value, Units)
         out[..., value.states] = rows.full(value.size).double().numpy()

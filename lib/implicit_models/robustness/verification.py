@@ -1,0 +1,283 @@
+"""`verify`: a property of a network is safe, unsafe or unknown, and either answer comes with its proof.
+
+    safe      branch and bound proved every part of the box; the parts and how they were found are the certificate
+    unsafe    an input whose outputs lie in the unsafe set, by more than the rounding of its evaluation
+    unknown   time ran out, or the model was not proved well-posed; with the best bound
+
+Source:
+    Bunel et al. (2020); the properties and answers are those of VNN-COMP.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from implicit_models.robustness.bound_methods import bounds
+from implicit_models.robustness.checking.checker import CheckResult, check
+from implicit_models.robustness.input_sets import Box
+from implicit_models.robustness.layered.backward import Inputs
+from implicit_models.robustness.layered.crown import layer_bounds
+from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree, _slack
+from implicit_models.robustness.layered.network import LayeredNetwork
+from implicit_models.robustness.problem import Problem, problem
+from implicit_models.robustness.properties import Property
+from implicit_models.status import Status
+from implicit_models.summaries import summary
+
+BATCH = 2048  # boxes at once
+CHECKED = 64  # boxes whose certificates are checked at once
+SAVE_EVERY_S = 30.0
+ATTACK_STEPS, ATTACK_STARTS = 40, 64
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """The answer on a property.
+
+    Attributes:
+        status: SAFE | UNSAFE | UNKNOWN of `Status`.
+        witness: (p,) an input with an unsafe output, None unless unsafe.
+        bound: how far the part of the box that is furthest from proved is from it, at least; positive if safe.
+        nodes: parts that were looked at.
+        seconds: of the search.
+        reason: why the answer is unknown, else "".
+        tree: the parts, for `check_verification`; None unless safe.
+    """
+
+    status: Status
+    witness: Float[np.ndarray, " p"] | None
+    bound: float
+    nodes: int
+    seconds: float
+    reason: str
+    tree: SplitTree | None
+
+    def __repr__(self) -> str:
+        return summary(self, "status", "witness", "bound", "nodes", "seconds", "reason")
+
+
+def verify(
+    model: Any,
+    wanted: Property,
+    *,
+    timeout: float | None = None,
+    progress: bool = False,
+    checkpoint: str | os.PathLike | None = None,
+    batch: int = BATCH,
+    seed: int = 0,
+) -> Verification:
+    """Whether no input of a box has an unsafe output.
+
+    Args:
+        model: a model without feedback, such as `compose.from_network` or `from_onnx` make of a network.
+        wanted: the property.
+        timeout: seconds; None for no limit.
+        progress: say on standard error, once in a second, how far the search is.
+        checkpoint: file in which the search is kept, and from which an interrupted one of the same property goes on.
+        batch: parts of the box that are bounded at once.
+        seed: of the search for an unsafe input before.
+
+    Returns:
+        `Verification`. Interrupted from the keyboard, it leaves the checkpoint and raises KeyboardInterrupt.
+
+    Raises:
+        ValueError: for a property of other numbers of inputs or outputs, a checkpoint of another one, or a model with
+            feedback.
+    """
+    task = problem(model)
+    net = task.layers
+    if net is None:
+        raise ValueError("verify goes layer by layer, and this model feeds back: use certify")
+    if (len(wanted.lower), wanted.unsafe[0].A.shape[1]) != (task.p, task.q):
+        raise ValueError(
+            f"the property is of {len(wanted.lower)} inputs and {wanted.unsafe[0].A.shape[1]} outputs, the model has"
+            f" {task.p} and {task.q}"
+        )
+    clock = _Clock(timeout, progress)
+    search = InputSearch.of(net, wanted)
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        clock.nodes = _restored(search, path)
+    witness = _attacked(net, wanted, seed) if not clock.nodes else None
+    worst = -np.inf
+    saved = time.monotonic()
+    while witness is None and len(search.nodes) and not clock.over():
+        count = min(len(search.nodes), batch)
+        try:
+            candidates, _ = search.step(count)
+        except KeyboardInterrupt:
+            if path is not None:
+                _save(search, path, clock.nodes)
+            raise
+        clock.nodes += count
+        witness = first_unsafe(net, wanted, candidates)
+        worst = float(search.bound.min(initial=np.inf))
+        clock.say(len(search.nodes), worst)
+        if path is not None and time.monotonic() - saved > SAVE_EVERY_S:
+            _save(search, path, clock.nodes)
+            saved = time.monotonic()
+    if path is not None and witness is None and len(search.nodes):
+        _save(search, path, clock.nodes)
+    safe = witness is None and not len(search.nodes)
+    status = Status.UNSAFE if witness is not None else Status.SAFE if safe else Status.UNKNOWN
+    return Verification(
+        status,
+        witness,
+        0.0 if safe else worst,
+        clock.nodes,
+        clock.seconds(),
+        "timeout" if status == Status.UNKNOWN else "",
+        search.tree if safe else None,
+    )
+
+
+def first_unsafe(
+    net: LayeredNetwork, wanted: Property, candidates: Float[np.ndarray, "C p"]
+) -> Float[np.ndarray, " p"] | None:
+    """The first input whose outputs are unsafe whatever its evaluation's rounding was."""
+    if not len(candidates):
+        return None
+    U = np.clip(candidates, wanted.lower, wanted.upper)
+    matrix, right = wanted.rows
+    with torch.no_grad():
+        y = net.run(torch.from_numpy(U).to(net.dtype)).double().numpy()
+        near = np.flatnonzero(_inside(wanted, y @ matrix.T - right))
+        for i in near[:16]:
+            point = torch.from_numpy(U[i : i + 1]).to(net.dtype)
+            if not np.array_equal(point.double().numpy(), U[i : i + 1]):
+                continue
+            last = layer_bounds(net, Inputs(point, torch.zeros_like(point)), refine=False)
+            low, high = (v[len(net.values)].numpy() for v in (last.low, last.high))
+            middle, radius = 0.5 * (low + high), 0.5 * (high - low)
+            reach = np.abs(middle) @ np.abs(matrix).T + np.abs(right)
+            top = middle @ matrix.T + radius @ np.abs(matrix).T + 1e-15 * (len(right) + 8) * reach - right
+            if _inside(wanted, top)[0]:
+                return U[i]
+    return None
+
+
+def _inside(wanted: Property, excess: Float[np.ndarray, "N k"]) -> np.ndarray:
+    """(N,) whether all rows of one polyhedron are at most zero."""
+    out, start = np.zeros(len(excess), bool), 0
+    for part in wanted.unsafe:
+        out |= (excess[:, start : start + len(part.b)] <= 0).all(axis=1)
+        start += len(part.b)
+    return out
+
+
+def _attacked(net: LayeredNetwork, wanted: Property, seed: int) -> Float[np.ndarray, " p"] | None:
+    """Projected steps of the gradient's sign from random inputs, towards each polyhedron."""
+    matrix, right = (torch.from_numpy(v).to(net.dtype) for v in wanted.rows)
+    lower, upper = (torch.from_numpy(v.copy()).to(net.dtype) for v in (wanted.lower, wanted.upper))
+    generator = torch.Generator().manual_seed(seed)
+    start = 0
+    for part in wanted.unsafe:
+        rows = slice(start, start := start + len(part.b))
+        u = lower + (upper - lower) * torch.rand(ATTACK_STARTS, net.p, generator=generator, dtype=net.dtype)
+        for k in range(ATTACK_STEPS):
+            u.requires_grad_(True)
+            worst = (net.run(u) @ matrix[rows].T - right[rows]).amax(dim=1)
+            (gradient,) = torch.autograd.grad(worst.sum(), u)
+            step = 0.25 * (1 - k / ATTACK_STEPS) * (upper - lower)
+            u = torch.clamp(u.detach() - step * gradient.sign(), lower, upper)
+        found = first_unsafe(net, wanted, u.double().numpy())
+        if found is not None:
+            return found
+    return None
+
+
+def check_verification(model: Any, wanted: Property, found: Verification) -> CheckResult:
+    """Whether a safe answer is proved: its parts cover the box, and the checker proves the bounds of each.
+
+    The multipliers of the parts are found again, and count only if `check` verifies them by the matrices: a tree of
+    ten thousand parts need not hold a gigabyte of them.
+
+    Args:
+        model: the model.
+        wanted: the property.
+        found: the answer.
+
+    Returns:
+        `CheckResult`, one entry a part.
+    """
+    if found.status != Status.SAFE or found.tree is None:
+        return CheckResult(np.zeros(0, bool), "there is no proof of an answer that is not safe")
+    try:
+        lower, upper = found.tree.leaves(wanted.lower, wanted.upper)
+    except (ValueError, IndexError) as error:
+        return CheckResult(np.zeros(0, bool), f"the parts are malformed: {error}")
+    task, (matrix, right) = problem(model), wanted.rows
+    good = np.zeros(len(lower), bool)
+    for begin in range(0, len(lower), CHECKED):
+        at = slice(begin, begin + CHECKED)
+        centre = 0.5 * (lower[at] + upper[at])
+        radius = np.nextafter(np.maximum(upper[at] - centre, centre - lower[at]), np.inf)
+        part = bounds(task, centre, Box(radius), sides="lower", spec=matrix)
+        proved = check(part.cert)
+        slack, _ = _slack(wanted, np.nextafter(part.lb - right, -np.inf))
+        good[at] = proved.samples & (slack > 0)
+    bad = np.flatnonzero(~good)
+    return CheckResult(good, f"part {bad[0]} of {len(good)} is not proved" if bad.size else "")
+
+
+class _Clock:
+    """Time and progress of a search."""
+
+    def __init__(self, timeout: float | None, progress: bool) -> None:
+        self.start, self.timeout, self.progress, self.nodes = time.monotonic(), timeout, progress, 0
+        self.said = self.start
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    def over(self) -> bool:
+        return self.timeout is not None and self.seconds() >= self.timeout
+
+    def say(self, left: int, worst: float) -> None:
+        if self.progress and time.monotonic() - self.said > 1:
+            self.said = time.monotonic()
+            print(f"{self.nodes} parts, {left} open, {worst:.4g} from proved, {self.seconds():.0f} s", file=sys.stderr)
+
+
+def _identity(wanted: Property) -> np.ndarray:
+    return np.concatenate([wanted.lower, wanted.upper, *(v.ravel() for v in wanted.rows)])
+
+
+def _save(search: InputSearch, path: Path, nodes: int) -> None:
+    tree = search.tree
+    beside = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    np.savez(
+        beside,
+        property=_identity(search.wanted),
+        looked_at=nodes,
+        axis=tree.axis,
+        at=tree.at,
+        children=tree.children,
+        nodes=search.nodes,
+        lower=search.lower,
+        upper=search.upper,
+        bound=search.bound,
+    )
+    os.replace(beside, path)
+
+
+def _restored(search: InputSearch, path: Path) -> int:
+    try:
+        with np.load(path) as kept:
+            found = dict(kept)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
+    if not np.array_equal(found["property"], _identity(search.wanted)):
+        raise ValueError(f"the checkpoint {path} is of another property")
+    search.tree = SplitTree(found["axis"], found["at"], found["children"])
+    search.nodes, search.lower, search.upper, search.bound = (found[k] for k in ("nodes", "lower", "upper", "bound"))
+    return int(found["looked_at"])

@@ -280,4 +280,6 @@ def _restored(search: InputSearch, path: Path) -> int:
         raise ValueError(f"the checkpoint {path} is of another property")
     search.tree = SplitTree(found["axis"], found["at"], found["children"])
     search.nodes, search.lower, search.upper, search.bound = (found[k] for k in ("nodes", "lower", "upper", "bound"))
+    inner = torch.full((len(search.nodes), search.net.n), -torch.inf, dtype=torch.float64)
+    search.inner = inner, -inner
     return int(found["looked_at"])

@@ -65,7 +65,14 @@ class LayerBounds:
     rows: list[LayerRows] = field(default_factory=list)
 
 
-def layer_bounds(net: LayeredNetwork, inputs: Inputs, *, refine: bool = True, keep: bool = False) -> LayerBounds:
+def layer_bounds(
+    net: LayeredNetwork,
+    inputs: Inputs,
+    *,
+    refine: bool = True,
+    keep: bool = False,
+    known: tuple[Float[Tensor, "N n"], Float[Tensor, "N n"]] | None = None,
+) -> LayerBounds:
     """Bounds of every value of a layered model.
 
     Args:
@@ -73,6 +80,7 @@ def layer_bounds(net: LayeredNetwork, inputs: Inputs, *, refine: bool = True, ke
         inputs: a set for each sample.
         refine: carry undecided units back to the input; else intervals alone.
         keep: keep the multipliers.
+        known: bounds of all pre-activations, layer after layer, that are proved already, as by those of a larger set.
 
     Returns:
         Bounds with their rounding deducted; NaN for samples that are not finite.
@@ -81,6 +89,7 @@ def layer_bounds(net: LayeredNetwork, inputs: Inputs, *, refine: bool = True, ke
     centre, radius = inputs.centre.double(), inputs.radius.double()
     ends: dict[int, tuple[Tensor, Tensor]] = {0: (centre - radius, centre + radius)}
     found.ranges.size[0] = _size(net, centre.abs() + radius)
+    begin = 0
     for number, value in enumerate(net.values, 1):
         if isinstance(value, Affine):
             low, high = _affine_interval(net, value, ends, found.ranges, inputs)
@@ -88,6 +97,10 @@ def layer_bounds(net: LayeredNetwork, inputs: Inputs, *, refine: bool = True, ke
             found.ranges.size[number] = _size(net, torch.maximum(low.abs(), high.abs()))
         else:
             low, high = ends[value.of]
+            if known is not None:
+                at = slice(begin, begin := begin + value.size)
+                low, high = torch.fmax(low, known[0][:, at]), torch.fmin(high, known[1][:, at])
+                found.low[value.of], found.high[value.of] = ends[value.of] = low, high
             if refine:
                 low, high = _refined(net, value, number, low, high, found, inputs, keep)
                 found.low[value.of], found.high[value.of] = ends[value.of] = low, high

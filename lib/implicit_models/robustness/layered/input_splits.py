@@ -24,6 +24,8 @@ from implicit_models.robustness.layered.crown import layer_bounds
 from implicit_models.robustness.layered.network import LayeredNetwork
 from implicit_models.robustness.layered.rows import Rows
 
+LEAST_EFFECT = 0.02
+
 if TYPE_CHECKING:
     from implicit_models.robustness.properties import Property
 
@@ -86,16 +88,22 @@ def centred(lower: Float[np.ndarray, "N p"], upper: Float[np.ndarray, "N p"], dt
     return Inputs(centre, torch.from_numpy(np.nextafter(wide, np.inf) * (1 + 4e-16)).to(dtype) if wide.size else centre)
 
 
+Known = tuple[Float[Tensor, "N n"], Float[Tensor, "N n"]]
+
+
 def row_bounds(
-    net: LayeredNetwork, boxes: Inputs, matrix: Float[np.ndarray, "k q"]
-) -> tuple[Float[Tensor, "N k"], Float[Tensor, "N k p"]]:
-    """Lower bounds of rows of the outputs over boxes, and the coefficients of the inputs in them."""
+    net: LayeredNetwork, boxes: Inputs, matrix: Float[np.ndarray, "k q"], known: Known
+) -> tuple[Float[Tensor, "N k"], Float[Tensor, "N k p"], Known]:
+    """Lower bounds of rows of the outputs over boxes, the coefficients of the inputs in them, and the bounds of all
+    pre-activations, within those that are known."""
     N, last = len(boxes.centre), len(net.values)
-    found = layer_bounds(net, boxes)
+    found = layer_bounds(net, boxes, known=known)
     rows = Rows(torch.from_numpy(matrix).to(net.dtype).expand(N, -1, -1))
     back: dict[int, Rows] = {}
     low = lower_bounds(net, found.ranges, boxes, {last: rows}, multipliers=back)
-    return low, back[0].entries if 0 in back else low.new_zeros(*low.shape, net.p)
+    layers = [net.values[k - 1].of for k in net.units()]  # type: ignore[union-attr]
+    inner = tuple(torch.cat([ends[k] for k in layers], dim=1) for ends in (found.low, found.high))
+    return low, back[0].entries if 0 in back else low.new_zeros(*low.shape, net.p), inner  # type: ignore[return-value]
 
 
 @dataclass(eq=False)
@@ -108,6 +116,7 @@ class InputSearch:
         nodes: (M,) open nodes of the tree.
         lower, upper: (M, p) their boxes.
         bound: (M,) how far each is from proved, at least; -inf before it was looked at.
+        inner: (M, n) bounds of all pre-activations, from the box that each is a half of.
     """
 
     net: LayeredNetwork
@@ -117,12 +126,14 @@ class InputSearch:
     lower: Float[np.ndarray, "M p"]
     upper: Float[np.ndarray, "M p"]
     bound: Float[np.ndarray, " M"]
+    inner: Known
 
     @classmethod
     def of(cls, net: LayeredNetwork, wanted: Property) -> InputSearch:
         """A search that has not begun."""
         whole = wanted.lower[None].copy(), wanted.upper[None].copy()
-        return cls(net, wanted, SplitTree(), np.zeros(1, np.int64), *whole, np.full(1, -np.inf))
+        inner = torch.full((1, net.n), -torch.inf, dtype=torch.float64)
+        return cls(net, wanted, SplitTree(), np.zeros(1, np.int64), *whole, np.full(1, -np.inf), (inner, -inner))
 
     def step(self, most: int) -> tuple[Float[np.ndarray, "C p"], float]:
         """Look at up to `most` boxes: drop those that are proved and halve the others.
@@ -136,15 +147,17 @@ class InputSearch:
         boxes = centred(lower, upper, self.net.dtype)
         matrix, right = self.wanted.rows
         with torch.no_grad():
-            low, slopes = row_bounds(self.net, boxes, matrix)
+            low, slopes, inner = row_bounds(self.net, boxes, matrix, tuple(v[chosen] for v in self.inner))
         gap = (low.double().numpy() - right) * (1 - 4e-16)
         slack, row = _slack(self.wanted, gap)
         open_ = ~(slack > 0)
-        slope = slopes.double().numpy()[np.arange(len(row)), row]
-        lower, upper, nodes, slope = (v[open_] for v in (lower, upper, nodes, slope))
-        width = upper - lower
-        # the widest input decides where no coefficient does
-        axis = np.argmax(width * (np.abs(slope) + 1e-9 * (np.abs(slope).max(axis=1, keepdims=True) + 1e-300)), axis=1)
+        slope = slopes.double().numpy()
+        lower, upper, nodes, slope, row = (v[open_] for v in (lower, upper, nodes, slope, row))
+        # an input whose effects cancel in the bound may still bend it: none counts as less than a share of the largest
+        effect = np.abs(slope).max(axis=1)
+        effect = np.maximum(effect, LEAST_EFFECT * effect.max(axis=1, keepdims=True) + 1e-300)
+        axis = np.argmax((upper - lower) * effect, axis=1)
+        slope = slope[np.arange(len(row)), row]
         at = 0.5 * (lower + upper)[np.arange(len(axis)), axis]
         halves = self.tree.split(nodes, axis, at)
         below, above = upper.copy(), lower.copy()
@@ -153,6 +166,8 @@ class InputSearch:
         self.lower = np.concatenate([self.lower[rest], lower, above])
         self.upper = np.concatenate([self.upper[rest], below, upper])
         self.bound = np.concatenate([self.bound[rest], slack[open_], slack[open_]])
+        still = torch.from_numpy(open_)
+        self.inner = tuple(torch.cat([v[rest], w[still], w[still]]) for v, w in zip(self.inner, inner))
         corners = np.where(slope > 0, lower, upper)
         candidates = np.concatenate([0.5 * (lower + upper), corners])
         return candidates, float(slack.min(initial=np.inf))

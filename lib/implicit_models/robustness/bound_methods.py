@@ -10,6 +10,7 @@ Every method takes a batch; a sample that fails leaves the others as they are wi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def bounds(
         start = layered_bounds(task, layers, around, functionals, refine=refine, sides=sides)
         if isinstance(chosen, str) or not (chosen.ascent_steps or chosen.splits):
             return start
+        chosen = replace(chosen, passes=0)  # each layer has had its own
     else:
         start = _interval(task, around, functionals)
     if isinstance(chosen, str):

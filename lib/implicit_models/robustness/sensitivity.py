@@ -253,8 +253,8 @@ def _iterative(M: sp.csr_array) -> Solve:
 def _substituted(
     M: sp.csr_array, left: np.ndarray, make: Callable[[Matrix], Solve]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Y (L, k) and a bound of it, by substitution alone: nothing but sums and products of numbers that are not negative,
-    each of which adds one roundoff to the relative error of what it reads. None where a diagonal entry is positive."""
+    """Y (L, k) and a bound of it, by substitution alone: nothing but sums and products of numbers that are not
+    negative, each of which adds a roundoff to the relative error of what it reads. None for a positive diagonal."""
     if M.diagonal().max(initial=0.0) > 0:
         return None
     Y = make(M)(left)

@@ -26,7 +26,7 @@ from implicit_models.robustness.checking.checker import CheckResult, check
 from implicit_models.robustness.input_sets import Box
 from implicit_models.robustness.layered.backward import Inputs
 from implicit_models.robustness.layered.crown import layer_bounds
-from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree, _slack
+from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree, row_slack
 from implicit_models.robustness.layered.network import LayeredNetwork
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.properties import Property
@@ -34,7 +34,8 @@ from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 BATCH = 2048  # boxes at once
-CHECKED = 64  # boxes whose certificates are checked at once
+CHECKED_BYTES = 2**26  # of multipliers that are checked at once
+HALVINGS = 24  # of a part that the checker does not prove as it is
 SAVE_EVERY_S = 30.0
 ATTACK_STEPS, ATTACK_STARTS = 40, 64
 
@@ -215,18 +216,39 @@ def check_verification(model: Any, wanted: Property, found: Verification) -> Che
         lower, upper = found.tree.leaves(wanted.lower, wanted.upper)
     except (ValueError, IndexError) as error:
         return CheckResult(np.zeros(0, bool), f"the parts are malformed: {error}")
-    task, (matrix, right) = problem(model), wanted.rows
+    task = problem(model)
     good = np.zeros(len(lower), bool)
-    for begin in range(0, len(lower), CHECKED):
-        at = slice(begin, begin + CHECKED)
-        centre = 0.5 * (lower[at] + upper[at])
-        radius = np.nextafter(np.maximum(upper[at] - centre, centre - lower[at]), np.inf)
-        part = bounds(task, centre, Box(radius), sides="lower", spec=matrix)
-        proved = check(part.cert)
-        slack, _ = _slack(wanted, np.nextafter(part.lb - right, -np.inf))
-        good[at] = proved.samples & (slack > 0)
+    most = max(1, CHECKED_BYTES // (48 * (task.n + 1) ** 2))
+    whole = np.where(wanted.upper > wanted.lower, wanted.upper - wanted.lower, 1.0)
+    for begin in range(0, len(lower), most):
+        part = np.arange(begin, min(len(lower), begin + most))
+        lows, highs = lower[part], upper[part]
+        good[part] = True
+        for _ in range(HALVINGS):
+            bad = ~_proved(task, wanted, lows, highs)
+            part, lows, highs = part[bad], lows[bad], highs[bad]
+            if not part.size:
+                break
+            # the search also knew the bounds of what a part is a half of: smaller parts do without
+            axis = ((highs - lows) / whole).argmax(axis=1)
+            at = (0.5 * (lows + highs))[np.arange(len(axis)), axis]
+            below, above = highs.copy(), lows.copy()
+            below[np.arange(len(axis)), axis] = above[np.arange(len(axis)), axis] = at
+            part = np.concatenate([part, part])
+            lows, highs = np.concatenate([lows, above]), np.concatenate([below, highs])
+        good[part] = False
     bad = np.flatnonzero(~good)
     return CheckResult(good, f"part {bad[0]} of {len(good)} is not proved" if bad.size else "")
+
+
+def _proved(task: Problem, wanted: Property, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """(N,) whether the checker proves the property on each box."""
+    matrix, right = wanted.rows
+    centre = 0.5 * (lower + upper)
+    radius = np.nextafter(np.maximum(upper - centre, centre - lower), np.inf)
+    found = bounds(task, centre, Box(radius), sides="lower", spec=matrix)
+    slack, _ = row_slack(wanted, np.nextafter(found.lb - right, -np.inf))
+    return check(found.cert).samples & (slack > 0)
 
 
 class _Clock:

@@ -131,8 +131,8 @@ def dual_bounds(
     evidence: dict[str, Any] = {  # type: ignore[no-redef]
         name: getattr(start.cert, name) for name in ("il", "ih", "zl0", "zh0")
     }
-    evidence["stages"] = None if passes else ()
-    if kept:
+    evidence["stages"] = None if passes else start.cert.stages
+    if kept and passes:
         evidence["stages"] = _stages(count * passes, units, sides_of, turn, lams, stage_zl, stage_zh, passes)
     if kept:
         evidence |= {"lam_low": lam_low, "lam_high": lam_high if both else None}

@@ -133,10 +133,10 @@ def infimum(
 ) -> np.ndarray:
     """Lower bound of min { mu phi(z) - lam z : zl <= z <= zh } of every unit, for each mu within its error; (K, n).
 
-    The states of blockwise maps are anything between xl and xh.
+    The states of blockwise maps are anything between xl and xh, but for the maximum of a window, which is tied to z.
     """
     out = np.full_like(mu, np.nan)
-    for name, slope, start, stop, _ in segments:
+    for name, slope, start, stop, block in segments:
         at = slice(start, stop)
         m, e, w, a, b = mu[:, at], mu_error[:, at], lam[:, at], zl[:, at], zh[:, at]
         size = np.maximum(np.abs(a), np.abs(b))
@@ -170,5 +170,32 @@ def infimum(
         else:
             least = np.minimum(m * xl[:, at], m * xh[:, at]) - np.maximum(w * a, w * b)
             largest = np.maximum(np.abs(xl[:, at]), np.abs(xh[:, at]))
+        if name == "max_pool":
+            least = np.maximum(least.reshape(len(m), -1, block).sum(axis=2), _of_maximum(m, w, a, b, block))
+            whole = np.zeros((len(m), least.shape[1], block))
+            whole[:, :, 0] = least - share(block) * np.abs(least)
+            least = whole.reshape(m.shape)
+            size = size * block
         out[:, at] = least - e * largest - 8 * EPS * (np.abs(m) * largest + np.abs(w) * size)
     return out
+
+
+def _of_maximum(m: np.ndarray, w: np.ndarray, a: np.ndarray, b: np.ndarray, block: int) -> np.ndarray:
+    """Lower bounds of m max z - w'z over a <= z <= b, one a block, but for rounding.
+
+    For m and w that are not negative, w'z <= (sum w) max z, so that it is at least (m - sum w) max z. Where z_j can be
+    exceeded by no other, the maximum is z_j.
+    """
+    m, w, a, b = (v.reshape(len(m), -1, block) for v in (m, w, a, b))
+    mu, low, high = m[:, :, 0], a.max(axis=2), b.max(axis=2)
+    apart = np.minimum(mu * low, mu * high) - np.maximum(w * a, w * b).sum(axis=2)
+    rest = mu - w.sum(axis=2)
+    together = np.where((mu >= 0) & (w >= 0).all(axis=2), np.minimum(rest * low, rest * high), -np.inf)
+    best = a.argmax(axis=2)[:, :, None]
+    others = b.copy()
+    np.put_along_axis(others, best, -np.inf, axis=2)
+    sure = np.take_along_axis(a, best, axis=2)[:, :, 0] >= others.max(axis=2, initial=-np.inf)
+    shifted = -w
+    np.put_along_axis(shifted, best, np.take_along_axis(shifted, best, axis=2) + mu[:, :, None], axis=2)
+    together = np.maximum(together, apart)
+    return np.maximum(together, np.where(sure, np.minimum(shifted * a, shifted * b).sum(axis=2), -np.inf))

@@ -46,11 +46,8 @@ def layered_bounds(
     with torch.no_grad():
         plain = layer_bounds(net, sets, refine=False)
         found = layer_bounds(net, sets, keep=_kept(net, plain, functionals, sides)) if refine else plain
-        low, low_rows = _functionals(net, found, sets, functionals, 1)
-        if sides == "both" or not refine:
-            high, high_rows = _functionals(net, found, sets, functionals, -1)
-        else:
-            high, high_rows = _functionals(net, plain, sets, functionals, -1, near=True)
+        low, low_rows = _functionals(net, plain, found, sets, functionals, 1)
+        high, high_rows = _functionals(net, plain, found if sides == "both" else plain, sets, functionals, -1)
     fields = _fields(net, found, N) | {"lb": low.double().numpy(), "ub": -high.double().numpy()}
     start = _fields(net, plain, N)
     evidence: dict[str, Any] = {"il": start["xl"], "ih": start["xh"], "zl0": start["zl"], "zh0": start["zh"]}
@@ -65,25 +62,22 @@ def layered_bounds(
 
 
 def _functionals(
-    net: LayeredNetwork, found: LayerBounds, sets: Inputs, functionals: Specification, sign: int, near: bool = False
+    net: LayeredNetwork, plain: LayerBounds, found: LayerBounds, sets: Inputs, functionals: Specification, sign: int
 ) -> tuple[Tensor, dict[int, Rows]]:
-    """Lower bounds (N, k) of the functionals times sign, and the multipliers; near: from the ranges of the last layers
-    alone."""
+    """Lower bounds (N, k) of the functionals times sign: the better ones of the intervals of the last layers and of
+    rows carried back; and the multipliers of these, NaN where the interval is better."""
     N, last = len(sets.centre), len(net.values)
     matrix = np.eye(functionals.problem.q) if functionals.matrix is None else functionals.matrix
-    spec = torch.tensor(sign * matrix, dtype=net.dtype).expand(N, functionals.k, -1)
+    start = {last: Rows(torch.tensor(sign * matrix, dtype=net.dtype).expand(N, functionals.k, -1))}
+    boxes = {k: box_of(net, *plain.image[k]) for k in net.units()}
+    by_range = lower_bounds(net, plain.ranges, sets, start, boxes=boxes)
     rows: dict[int, Rows] = {}
-    refined = bool(found.ranges.lines) and not near
-    boxes = {} if refined else {k: box_of(net, *found.image[k]) for k in net.units()}
-    best = lower_bounds(net, found.ranges, sets, {last: Rows(spec)}, multipliers=rows, boxes=boxes)
-    if refined:  # the ranges of the last layers may say more
-        boxes = {k: box_of(net, *found.image[k]) for k in net.units()}
-        by_range = lower_bounds(net, found.ranges, sets, {last: Rows(spec)}, boxes=boxes)
-        for number, part in rows.items():
-            part.entries[by_range > best] = torch.nan
-            rows[number] = part
-        best = torch.fmax(best, by_range)
-    return best, rows
+    if found is plain:
+        return by_range, rows
+    best = lower_bounds(net, found.ranges, sets, start, multipliers=rows)
+    for part in rows.values():
+        part.entries[by_range > best] = torch.nan
+    return torch.fmax(best, by_range), rows
 
 
 def _fields(net: LayeredNetwork, found: LayerBounds, N: int) -> dict[str, np.ndarray]:

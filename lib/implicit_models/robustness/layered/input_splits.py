@@ -1,4 +1,4 @@
-"""Branch and bound over the inputs: boxes are halved until each is proved, or one holds an input that breaks the property.
+"""Branch and bound over the inputs: boxes are halved until each is proved, or an input is found that is unsafe.
 
 A box is proved when each polyhedron of unsafe outputs has a row that stays above its right-hand side. Boxes that are
 not are halved along the input whose width, times its coefficient in the bound, is largest; those furthest from proved
@@ -149,7 +149,7 @@ class InputSearch:
         with torch.no_grad():
             low, slopes, inner = row_bounds(self.net, boxes, matrix, tuple(v[chosen] for v in self.inner))
         gap = (low.double().numpy() - right) * (1 - 4e-16)
-        slack, row = _slack(self.wanted, gap)
+        slack, row = row_slack(self.wanted, gap)
         open_ = ~(slack > 0)
         slope = slopes.double().numpy()
         lower, upper, nodes, slope, row = (v[open_] for v in (lower, upper, nodes, slope, row))
@@ -173,7 +173,9 @@ class InputSearch:
         return candidates, float(slack.min(initial=np.inf))
 
 
-def _slack(wanted: Property, gap: Float[np.ndarray, "N k"]) -> tuple[Float[np.ndarray, " N"], Int64[np.ndarray, " N"]]:
+def row_slack(
+    wanted: Property, gap: Float[np.ndarray, "N k"]
+) -> tuple[Float[np.ndarray, " N"], Int64[np.ndarray, " N"]]:
     """The smallest over the polyhedra of the largest gap of their rows, and that row: positive proves a box. NaN proves
     nothing."""
     gap = np.where(np.isnan(gap), -np.inf, gap)

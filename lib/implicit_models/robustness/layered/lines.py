@@ -108,12 +108,6 @@ def _piecewise(a: float, zl: Tensor, zh: Tensor, dtype: torch.dtype) -> Lines:
     return Lines(low, low_at, high, -_down(-(torch.where(crossing, top, 0.0) if exact else top), dtype))
 
 
-def low_intercept(slope: Tensor, a: float, zl: Tensor, zh: Tensor) -> Tensor:
-    """Largest t with slope z + t <= phi(z) on [zl, zh] for the piecewise-linear phi of negative slope a, float64, rounded
-    down."""
-    return _gap(slope, a, zl, zh, (zl < 0) & (zh > 0), -1)
-
-
 def _gap(slope: Tensor, a: float, zl: Tensor, zh: Tensor, crossing: Tensor, side: int) -> Tensor:
     """The least (side -1) or largest (side 1) phi(z) - slope z on [zl, zh], rounded outward; float64."""
     slope = slope.double()

@@ -1,8 +1,8 @@
 """The layers of a network that was read into matrices: convolutions stay convolutions.
 
-`from_network` leaves the steps of the network with its model. Dense layers, convolutions, normalisations and sums become
-operators; whatever else is affine becomes the sparse matrix that `compose` makes of this step alone, and a step with
-units its sparse matrix and these. Steps are used if they say what the matrices say, on probes.
+`from_network` leaves the steps of the network with its model. Dense layers, convolutions, normalisations and sums
+become operators; whatever else is affine becomes the sparse matrix that `compose` makes of this step alone, and a step
+with units its sparse matrix and these. Steps are used if they say what the matrices say, on probes.
 """
 
 from __future__ import annotations

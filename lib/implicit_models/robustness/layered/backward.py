@@ -28,6 +28,7 @@ from implicit_models.activations import Activation
 from implicit_models.robustness.layered.lines import Lines
 from implicit_models.robustness.layered.network import Affine, LayeredNetwork, Units
 from implicit_models.robustness.layered.rows import Alive, Rows, alive, carried
+from implicit_models.robustness.layered.windows import Windows
 
 
 @dataclass(eq=False)
@@ -61,9 +62,9 @@ class Ranges:
             {k: v[samples] for k, v in self.size.items()}, {k: v.take(samples) for k, v in self.lines.items()}
         )
 
-    def alive(self) -> dict[int, Alive | None]:
-        """Number of an activation -> the entries of it that matter."""
-        return {k: alive(v) for k, v in self.lines.items()}
+    def alive(self, net: LayeredNetwork) -> dict[int, Alive | None]:
+        """Number of an activation that a dense layer reads -> the entries of it that matter."""
+        return {k: alive(v) for k, v in self.lines.items() if k in net.read_by_dense}
 
 
 def lower_bounds(
@@ -86,14 +87,14 @@ def lower_bounds(
         constant: added to each functional.
         multipliers: takes, for the number of each activation, the coefficients of its pre-activations, and for 0 those
             of the input.
-        living: `ranges.alive()`, where it is known.
+        living: `ranges.alive(net)`, where it is known.
         boxes: number of a value -> centre and radius (N, k) of a box in which it lies, beyond which rows are not
             carried back.
 
     Returns:
         The bounds, rounding deducted; NaN for samples that are not finite.
     """
-    living = ranges.alive() if living is None else living
+    living = ranges.alive(net) if living is None else living
     pending: dict[int, Rows] = dict(start)
     N, m = next(iter(start.values())).entries.shape[:2]
     bound = inputs.centre.new_zeros(N, m) if constant is None else constant.clone()
@@ -105,8 +106,7 @@ def lower_bounds(
             continue
         rows = pending.pop(number)
         if number in boxes:
-            centre, radius = boxes[number]
-            _over_box(net, Inputs(centre, radius), rows.full(centre.shape[1]), ranges.size[number], bound, loss)
+            _over_box(net, Inputs(*boxes[number]), rows, ranges.size[number], bound, loss)
             continue
         value = net.values[number - 1]
         if isinstance(value, Affine):
@@ -117,27 +117,28 @@ def lower_bounds(
             multipliers[number] = rows
         pending[value.of] = pending[value.of].add(rows, value.size) if value.of in pending else rows
     if 0 in pending:
-        row = pending[0].full(net.p)
-        _over_box(net, inputs, row, ranges.size[0], bound, loss)
+        _over_box(net, inputs, pending[0], ranges.size[0], bound, loss)
         if multipliers is not None:
-            multipliers[0] = Rows(row)
+            multipliers[0] = pending[0]
     # what is left is the rounding of sums of magnitudes, and of a few terms
     return bound - loss * (1 + 64 * u) - 16 * u * bound.abs()
 
 
-def _over_box(net: LayeredNetwork, box: Inputs, w: Tensor, size: Tensor, bound: Tensor, loss: Tensor) -> None:
+def _over_box(net: LayeredNetwork, box: Inputs, rows: Rows, size: Tensor, bound: Tensor, loss: Tensor) -> None:
     """Add the least w'v over the box to the bound, and the sizes of its terms to what rounding may take."""
-    k, magnitude = w.shape[2], w.abs()
-    bound += torch.bmm(w, box.centre.unsqueeze(2))[..., 0]
+    k = box.centre.shape[1]
+    bound += rows.times(box.centre)
     if box.card is None or box.card >= k:
-        both = torch.bmm(magnitude, torch.stack([box.radius, torch.ones_like(box.radius)], dim=2))
-        bound -= both[..., 0]
-        sums = both[..., 1]
+        bound -= rows.times(box.radius, sizes=True)
     else:
-        bound -= (magnitude * box.radius.unsqueeze(1)).topk(box.card, dim=2).values.sum(2)
-        sums = magnitude.sum(2)
+        moved = rows.full(k).abs() * box.radius.unsqueeze(1)
+        bound -= moved.topk(box.card, dim=2).values.sum(2)
     u = 0.5 * torch.finfo(net.dtype).eps
-    loss += max(net.rounding, (k + 8) * u) * sums * size.unsqueeze(1)
+    loss += max(net.rounding, (k + 8) * u) * _sum_of_sizes(rows.entries) * size.unsqueeze(1)
+
+
+def _sum_of_sizes(entries: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(entries, ord=1, dim=2)
 
 
 def _through_affine(
@@ -151,17 +152,15 @@ def _through_affine(
     bound: Tensor,
     loss: Tensor,
 ) -> None:
-    bound += rows.dot(value.bias.unsqueeze(1))[..., 0]
+    bound += rows.times(value.bias)
     # sizes of the constant's and of each operator's terms, and of the value itself, whose units had their slopes
-    scales = [value.bias.abs(), torch.ones_like(value.bias)]
-    reach = [torch.ones_like(ranges.size[number]), ranges.size[number]]
+    magnitude = value.bias.abs() + ranges.size[number].unsqueeze(1)
     for earlier, L in value.parts:
         back = rows if L is None else carried(L, rows, living.get(earlier))
         pending[earlier] = pending[earlier].add(back, net.size(earlier)) if earlier in pending else back
-        scales.append(torch.ones_like(value.bias) if L is None else L.row_sums)
-        reach.append(ranges.size[earlier])
-    sums = Rows(rows.entries.abs(), rows.columns).dot(torch.stack(scales, dim=1))
-    loss += net.share(value) * torch.bmm(sums, torch.stack(reach, dim=1).unsqueeze(2))[..., 0]
+        reach = ranges.size[earlier].unsqueeze(1)
+        magnitude = magnitude + (reach if L is None else L.row_sums * reach)
+    loss += net.share(value) * rows.times(magnitude, sizes=True)
 
 
 def _through_units(
@@ -174,22 +173,26 @@ def _through_units(
     bound: Tensor,
     loss: Tensor,
 ) -> Rows:
-    if living is None or rows.columns is not living.columns:
-        line, head = ranges.lines[number], None
-        row = spread_blocks(value.activation, rows.full(value.size))
+    line, head, row = ranges.lines[number], None, rows.entries
+    if isinstance(rows.at, Windows) and not line.blocks:
+        line = line.each(rows.at.gather)
+        positive, negative = row.clamp_min(0), row.clamp_max(0)
+        bound += (positive * line.low_at + negative * line.high_at).sum(2)
     else:
-        line, head = living.rest, rows.entries[..., : living.plain]
-        row = rows.entries[..., living.plain :]
-    positive, negative = row.clamp_min(0), row.clamp_max(0)
-    ends = [
-        torch.bmm(part, at.unsqueeze(2))[..., 0] for part, at in ((positive, line.low_at), (negative, line.high_at))
-    ]
-    bound += ends[0] + ends[1]
+        if living is not None and rows.at is living.columns:
+            line, head, row = living.rest, row[..., : living.plain], row[..., living.plain :]
+        else:
+            rows = Rows(spread_blocks(value.activation, rows.full(value.size)))
+            row = rows.entries
+        positive, negative = row.clamp_min(0), row.clamp_max(0)
+        for part, at in ((positive, line.low_at), (negative, line.high_at)):
+            bound += torch.bmm(part, at.unsqueeze(2))[..., 0]
+        line = line.each(lambda v: v.unsqueeze(1))
     # sums with intercepts, which are no larger than the pre-activations, and the slopes' own rounding
     room = (value.size + 8) * 0.5 * torch.finfo(net.dtype).eps
-    loss += room * 2 * (positive.sum(2) - negative.sum(2)) * ranges.size[value.of].unsqueeze(1)
-    row = positive * line.low_slope.unsqueeze(1) + negative * line.high_slope.unsqueeze(1)
-    return Rows(row) if head is None else Rows(torch.cat([head, row], dim=2), rows.columns)
+    loss += room * 2 * _sum_of_sizes(row) * ranges.size[value.of].unsqueeze(1)
+    row = positive * line.low_slope + negative * line.high_slope
+    return Rows(row if head is None else torch.cat([head, row], dim=2), rows.at)
 
 
 def spread_blocks(activation: Activation, row: Tensor) -> Tensor:

@@ -41,8 +41,9 @@ def layered_bounds(
         sides: as in `bounds`.
     """
     N = len(inputs.centre)
-    radius = np.broadcast_to(inputs.radius, inputs.centre.shape)
-    sets = Inputs(*(torch.tensor(v, dtype=torch.float64).to(net.dtype) for v in (inputs.centre, radius)), inputs.card)
+    ends = (inputs.centre, np.broadcast_to(inputs.radius, inputs.centre.shape))
+    centre, radius = (torch.tensor(v, dtype=torch.float64).to(net.dtype) for v in ends)
+    sets = Inputs(centre, radius, inputs.card)
     with torch.no_grad():
         plain = layer_bounds(net, sets, refine=False)
         found = layer_bounds(net, sets, keep=_kept(net, plain, functionals, sides)) if refine else plain
@@ -138,7 +139,6 @@ def _stages(net: LayeredNetwork, plain: LayerBounds, found: LayerBounds, start: 
             lams.append(np.zeros((sample.size, net.n)))
         zl[:, value.states], zh[:, value.states] = found.low[value.of].numpy(), found.high[value.of].numpy()
         if sum(part.size for part in samples):
-            parts = (np.concatenate(v) for v in (samples, units, sides, lams))
-            sample, unit, side, lam = parts
-            out.append(Stage(sample, unit, side.astype(np.int8), lam, zl.copy(), zh.copy()))
+            whole = [np.concatenate(v) for v in (samples, units, sides, lams)]
+            out.append(Stage(whole[0], whole[1], whole[2].astype(np.int8), whole[3], zl.copy(), zh.copy()))
     return [stage for stage in out if len(stage.zl) == N]

@@ -23,6 +23,7 @@ from implicit_models.robustness.layered.lines import PIECEWISE, lines
 from implicit_models.robustness.layered.network import Affine, LayeredNetwork, Units
 from implicit_models.robustness.layered.operators import Dense, one_hot
 from implicit_models.robustness.layered.rows import Alive, Rows, looked_up
+from implicit_models.robustness.layered.windows import single
 
 CHUNK_BYTES = 2**27  # of coefficients of one layer
 EXACT = ("relu", "identity", "max_pool")  # maps without rounding
@@ -173,11 +174,11 @@ def _refined(
         for samples, unit in _groups(net, _undecided(value, low, high)):
             ranges, sets = found.ranges.take(samples), inputs.take(samples)
             near = {k: (m[samples], r[samples]) for k, (m, r) in boxes.items()}
-            living = ranges.alive()
+            living = ranges.alive(net)
             at, constant, room = _start(net, value.of, affine, unit, ranges, living)
             for side in (-1, 1):
                 kept: dict[int, Rows] | None = {} if keep else None
-                turned = {k: v if side < 0 else Rows(-v.entries, v.columns) for k, v in at.items()}
+                turned = {k: v if side < 0 else Rows(-v.entries, v.at) for k, v in at.items()}
                 bound = lower_bounds(net, ranges, sets, turned, -side * constant, kept, living, near) - room
                 ends, better = (low, torch.fmax) if side < 0 else (high, torch.fmin)
                 before = ends[samples]
@@ -245,9 +246,13 @@ def _start(
 ) -> tuple[dict[int, Rows], Tensor, Tensor | float]:
     """Coefficients and constants of entries of an affine value, and what they lack in precision: rows of the operator
     where they can be looked up, else unit vectors."""
-    if len(affine.parts) == 1 and isinstance(affine.parts[0][1], Dense):
-        earlier, L = affine.parts[0]
+    earlier, L = affine.parts[0] if len(affine.parts) == 1 else (0, None)
+    if isinstance(L, Dense):
         constant = affine.bias[unit]
         room = net.share(affine) * (L.row_sums[unit] * ranges.size[earlier].unsqueeze(1) + constant.abs())
         return {earlier: looked_up(L, unit, living.get(earlier))}, constant, room
-    return {number: Rows(one_hot(unit, affine.size, net.dtype))}, affine.bias.new_zeros(unit.shape), 0.0
+    zero = affine.bias.new_zeros(unit.shape)
+    if affine.shape is not None:
+        windows, entries = single(unit, affine.shape, net.dtype)
+        return {number: Rows(entries, windows)}, zero, 0.0
+    return {number: Rows(one_hot(unit, affine.size, net.dtype))}, zero, 0.0

@@ -103,7 +103,7 @@ def row_bounds(
     low = lower_bounds(net, found.ranges, boxes, {last: rows}, multipliers=back)
     layers = [net.values[k - 1].of for k in net.units()]  # type: ignore[union-attr]
     inner = tuple(torch.cat([ends[k] for k in layers], dim=1) for ends in (found.low, found.high))
-    return low, back[0].entries if 0 in back else low.new_zeros(*low.shape, net.p), inner  # type: ignore[return-value]
+    return low, back[0].full(net.p) if 0 in back else low.new_zeros(*low.shape, net.p), inner  # type: ignore[return-value]
 
 
 @dataclass(eq=False)
@@ -147,7 +147,7 @@ class InputSearch:
         boxes = centred(lower, upper, self.net.dtype)
         matrix, right = self.wanted.rows
         with torch.no_grad():
-            low, slopes, inner = row_bounds(self.net, boxes, matrix, tuple(v[chosen] for v in self.inner))
+            low, slopes, inner = row_bounds(self.net, boxes, matrix, (self.inner[0][chosen], self.inner[1][chosen]))
         gap = (low.double().numpy() - right) * (1 - 4e-16)
         slack, row = row_slack(self.wanted, gap)
         open_ = ~(slack > 0)
@@ -167,7 +167,8 @@ class InputSearch:
         self.upper = np.concatenate([self.upper[rest], below, upper])
         self.bound = np.concatenate([self.bound[rest], slack[open_], slack[open_]])
         still = torch.from_numpy(open_)
-        self.inner = tuple(torch.cat([v[rest], w[still], w[still]]) for v, w in zip(self.inner, inner))
+        low, high = (torch.cat([v[rest], w[still], w[still]]) for v, w in zip(self.inner, inner, strict=True))
+        self.inner = low, high
         corners = np.where(slope > 0, lower, upper)
         candidates = np.concatenate([0.5 * (lower + upper), corners])
         return candidates, float(slack.min(initial=np.inf))

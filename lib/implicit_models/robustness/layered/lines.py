@@ -41,16 +41,19 @@ class Lines:
     high_at: Float[Tensor, "N m"]
     blocks: bool = False
 
-    def _each(self, part: Callable[[Tensor], Tensor]) -> Lines:
-        return Lines(*(part(v) for v in (self.low_slope, self.low_at, self.high_slope, self.high_at)), self.blocks)
+    def each(self, part: Callable[[Tensor], Tensor]) -> Lines:
+        """What `part` makes of slopes and intercepts."""
+        return Lines(
+            part(self.low_slope), part(self.low_at), part(self.high_slope), part(self.high_at), blocks=self.blocks
+        )
 
     def take(self, samples: Tensor) -> Lines:
         """Those of some samples."""
-        return self._each(lambda v: v[samples])
+        return self.each(lambda v: v[samples])
 
     def gather(self, columns: Tensor) -> Lines:
         """Those of some units (N, k) of each sample."""
-        return self._each(lambda v: v.gather(1, columns))
+        return self.each(lambda v: v.gather(1, columns))
 
 
 def lines(activation: Activation, zl: Float[Tensor, "N m"], zh: Float[Tensor, "N m"], dtype: torch.dtype) -> Lines:
@@ -60,7 +63,8 @@ def lines(activation: Activation, zl: Float[Tensor, "N m"], zh: Float[Tensor, "N
         found = _of_segment(activation.segments[0], zl, zh, dtype)
         found.blocks = blocks
         return found
-    found = Lines(*(torch.zeros(zl.shape, dtype=dtype) for _ in range(4)), blocks)
+    zeros = [torch.zeros(zl.shape, dtype=dtype) for _ in range(4)]
+    found = Lines(zeros[0], zeros[1], zeros[2], zeros[3], blocks)
     for s in activation.segments:
         at = slice(s.start, s.stop)
         part = _of_segment(s, zl[:, at], zh[:, at], dtype)

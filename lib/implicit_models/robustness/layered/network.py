@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from implicit_models.activations import Activation
 from implicit_models.equilibrium.triangular import _levels
-from implicit_models.robustness.layered.operators import Operator, of_matrix
+from implicit_models.robustness.layered.operators import Dense, Operator, of_matrix
 
 if TYPE_CHECKING:
     from implicit_models.robustness.problem import Problem
@@ -35,11 +36,12 @@ class Affine:
     Attributes:
         parts: (number of the earlier value, operator); None for the identity.
         bias: (m,).
-        size: m.
+        shape: (C, H, W) of an image, else None.
     """
 
     parts: tuple[tuple[int, Operator | None], ...]
     bias: Float[Tensor, " m"]
+    shape: tuple[int, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -100,6 +102,12 @@ class LayeredNetwork:
         """Append a value and return its number."""
         self.values.append(value)
         return len(self.values)
+
+    @cached_property
+    def read_by_dense(self) -> set[int]:
+        """Numbers of the values that a dense operator reads."""
+        affine = (v for v in self.values if isinstance(v, Affine))
+        return {k for v in affine for k, L in v.parts if isinstance(L, Dense)}
 
     def units(self) -> list[int]:
         """Numbers of the activations, in order."""

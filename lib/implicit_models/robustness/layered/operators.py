@@ -28,9 +28,15 @@ DENSE_SHARE = 0.1  # of nonzero entries, from which a dense product is the faste
 class Operator(Protocol):
     """A linear map of values with `inputs` entries to values with `outputs` entries."""
 
-    inputs: int
-    outputs: int
-    terms: int  # of the longest sum in a product with the map or its transpose
+    @property
+    def inputs(self) -> int: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    @property
+    def terms(self) -> int:
+        """Of the longest sum in a product with the map or its transpose."""
 
     @property
     def row_sums(self) -> Float[Tensor, " m"]:
@@ -209,13 +215,17 @@ class Diagonal:
 
     weight: Float[Tensor, " n"]
 
-    terms = 1
+    @property
+    def terms(self) -> int:
+        return 1
 
     @property
     def inputs(self) -> int:
         return len(self.weight)
 
-    outputs = inputs
+    @property
+    def outputs(self) -> int:
+        return len(self.weight)
 
     @property
     def row_sums(self) -> Tensor:

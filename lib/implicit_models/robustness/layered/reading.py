@@ -57,15 +57,16 @@ def of_graph(graph: Graph, task: Problem, dtype: torch.dtype = torch.float64) ->
 def _added(net: LayeredNetwork, node: Node, inputs: list[int], shapes: list[tuple[int, ...]]) -> int:
     if isinstance(node, steps.Reshape):
         return inputs[0]
+    image = node.shape if len(node.shape) == 3 else None
     if isinstance(node, steps.Sum):
-        parts = tuple(
+        parts: tuple[tuple[int, Operator | None], ...] = tuple(
             (k, None if c == 1 else Diagonal(torch.full((node.size,), float(c), dtype=net.dtype)))
             for k, c in zip(inputs, node.coefficients, strict=True)
         )
-        return net.add(Affine(parts, torch.zeros(node.size, dtype=net.dtype)))
+        return net.add(Affine(parts, torch.zeros(node.size, dtype=net.dtype), image))
     found = _operator(node, shapes[0], net.dtype) if len(inputs) == 1 else None
     if found is not None:
-        return net.add(Affine(((inputs[0], found[0]),), found[1]))
+        return net.add(Affine(((inputs[0], found[0]),), found[1], image))
     if isinstance(node, steps.Activation):
         assembly, _ = _by_rule(node, shapes)
         return net.add(Units(inputs[0], assembly.maps[0], np.zeros(node.size, np.int64)))
@@ -114,11 +115,10 @@ def _operator(node: Node, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[O
         each = math.prod(shape[1:])
         return Diagonal(_tensor(np.repeat(factor, each), dtype)), _tensor(np.repeat(shift, each), dtype)
     if isinstance(node, steps.Scale):
-        factor, shift = (None if c is None else np.ascontiguousarray(c).reshape(-1) for c in node.affine())
-        ones, zeros = np.ones(node.size), np.zeros(node.size)
+        by, plus = node.affine()
         return (
-            Diagonal(_tensor(ones if factor is None else factor, dtype)),
-            _tensor(zeros if shift is None else shift, dtype),
+            Diagonal(_tensor(np.ones(node.size) if by is None else by.reshape(-1), dtype)),
+            _tensor(np.zeros(node.size) if plus is None else plus.reshape(-1), dtype),
         )
     if isinstance(node, steps.Convolution) and node.padding_mode == "zeros" and all(a == b for a, b in node.sides):
         padding = tuple(a for a, _ in node.sides)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from torch import nn
 
-from implicit_models.sim.network.layers import WEIGHTED, NetworkLayers
+from implicit_models.sim.network.layers import NetworkLayers
 from implicit_models.summaries import summary
 
 if TYPE_CHECKING:
@@ -178,17 +177,13 @@ def sparsity_report(
     kept_entries = sum(layers.entries(i) for i in kept)
     entries = sum(r.entries for r in reports)
     p = math.prod(layers.input_shape)
-    weights = [w.numel() for m in layers.traced.modules() if isinstance(m, WEIGHTED) for w in (m.weight,)]
-    output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
-    if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
-        weights.remove(layers.traced.get_submodule(output.target).weight.numel())  # type: ignore[operator]
     parameters = sum(r.parameters for r in reports) + sum(layers.kernel_weights(i) for i in kept)
     return SparsityReport(
         tuple(reports),
         entries + kept_entries,
         sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived),
         parameters,
-        sum(weights),
+        layers.weights(),
         layers.n_states * (layers.n_states + p),
         settings,
         dict(seconds),

@@ -616,7 +616,8 @@ def test_float32_and_non_contiguous_inputs():
             ValueError,
             r"^data has shape \(60, 3, 8, 8\), .* module 'first.0' \(Conv2d\): .* \(2, H, W\), .* \(3, 8, 8\)",
         ),
-        ({"network": nn.Sequential(nn.Conv2d(2, 2, 1), nn.Dropout())}, ValueError, "'1' .Dropout.: .* call eval"),
+        ({"network": nn.Linear(2, 2)}, ValueError, r"in training mode \(Linear\): call eval"),
+        ({"network": nn.Sequential(nn.Linear(2, 2), nn.ReLU())}, ValueError, r"\(Sequential and 2 more\): call eval"),
     ],
 )
 def test_bad_arguments_are_named(network, change, error, words):

@@ -187,8 +187,15 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
         input_shape: of a sample, (C, *S) or (F,).
 
     Raises:
+        ValueError: for a network in training mode, which has no function to imitate.
         TypeError, ValueError, WrongShape: as `tracing.reading.read`.
     """
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"network must be a torch module, got {type(network).__name__}")
+    training = [name or type(network).__name__ for name, m in network.named_modules() if m.training]
+    if training:
+        others = f" and {len(training) - 1} more" if len(training) > 1 else ""
+        raise ValueError(f"the network is in training mode ({training[0]}{others}): call eval() first")
     return blocks_of(read(network, tuple(input_shape)))
 
 

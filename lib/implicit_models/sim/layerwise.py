@@ -88,6 +88,7 @@ def sparsify(
 
     Warns:
         MoreParameters: where the model has more parameters than the network, as rows of their own have.
+        MoreEntries: where its rows have more entries than the network's, naming the layers.
         ColumnsExcluded: naming the layers with rows that `min_active` leaves no column.
         NothingFitted: where no block of the network reads an earlier one.
 

@@ -26,6 +26,10 @@ class MoreParameters(UserWarning):
     """A sparse model has more parameters than the network that it reproduces."""
 
 
+class MoreEntries(UserWarning):
+    """The rows of a sparse model have more entries than the network's own: it multiplies more, not less."""
+
+
 class ColumnsExcluded(UserWarning):
     """Rows whose targets vary have a bias alone: `min_active` excludes every column that they may use."""
 
@@ -220,6 +224,19 @@ def warned(models: list[SparseModel]) -> list[SparseModel]:
                 MoreParameters(
                     f"the sparse model has {report.parameters} parameters, the network {report.own_parameters}: rows of"
                     " their own untie the kernels and save multiplications only; SharedKernels() saves parameters"
+                ),
+                stacklevel=3,
+            )
+            break
+    for model in models:
+        report = model.report
+        if report.entries > report.own_entries:
+            denser = [r for r in report.layers if r.entries > r.own_entries]
+            named = ", ".join(f"{r.name} ({r.entries} for {r.own_entries})" for r in denser)
+            warnings.warn(
+                MoreEntries(
+                    f"the sparse model's rows have {report.entries} entries, the network's {report.own_entries}, so"
+                    f" that it multiplies more than the network, in the layers {named}: give a smaller budget"
                 ),
                 stacklevel=3,
             )

@@ -49,15 +49,16 @@ class Reach:
     def of_block(cls, block: int, shape: tuple[int, ...]) -> Reach:
         return cls(shape, {block: np.arange(math.prod(shape[1:]))[:, None]}, {block: np.arange(shape[0])[:, None]})
 
-    def mixed(self, groups: int = 1, channels: int = 1) -> Reach:
-        """The same positions behind a map that mixes the channels, or those of each of several groups."""
-        if groups == 1:
-            return Reach(self.shape, self.reads, dict.fromkeys(self.reads))
-        each = {
-            k: None if c is None else np.repeat(union(c.reshape(groups, -1)), channels // groups, axis=0)
-            for k, c in self.channel.items()
-        }
-        return Reach((channels, *self.shape[1:]), self.reads, each)
+    def mixed(self, widths: Widths, channels: int, groups: int = 1) -> Reach:
+        """So many channels of a map that mixes the present ones, or those of each of several groups, at the same
+        positions."""
+        shape, each = (channels, *self.shape[1:]), {}
+        for k, c in self.channel.items():
+            read = None if c is None else union(np.broadcast_to(c, (self.shape[0], c.shape[1])).reshape(groups, -1))
+            if read is not None and groups == 1 and int((read >= 0).sum()) == widths[k]:
+                read = None  # all of them
+            each[k] = None if read is None else np.repeat(read, channels // groups, axis=0)
+        return Reach(shape, self.reads, each)
 
     @property
     def places(self) -> np.ndarray:
@@ -109,7 +110,7 @@ def _windows(node: steps.Convolution, reach: Reach) -> Reach:
 
 
 def _convolution(node: steps.Convolution, widths: Widths, reach: Reach) -> Reach:
-    return _windows(node, reach).mixed(node.groups, node.shape[0])
+    return _windows(node, reach).mixed(widths, node.shape[0], node.groups)
 
 
 def pooled(node: steps.Node, widths: Widths, reach: Reach) -> Reach:
@@ -120,7 +121,7 @@ def pooled(node: steps.Node, widths: Widths, reach: Reach) -> Reach:
 
 def _linear(node: steps.Linear, widths: Widths, reach: Reach) -> Reach:
     if len(reach.shape) == 1:
-        return reach.mixed()
+        return reach.mixed(widths, node.shape[0])
     *lead, last = reach.shape[1:]  # over the last axis of several: channels stay apart
     index = reach.places.reshape(-1, 1, last)
     index = np.broadcast_to(index, (len(index), node.shape[-1], last))
@@ -200,8 +201,8 @@ def _mean(node: steps.Mean, widths: Widths, reach: Reach) -> Reach:
 def _reshaped(node: steps.Reshape, widths: Widths, reach: Reach) -> Reach:
     if len(node.shape) > 1:
         return gathered(np.arange(node.size)[:, None], node.shape, reach)
-    out = reach.at(np.arange(math.prod(reach.shape[1:]))[None, :], node.shape)
-    out = out if node.shape[0] == reach.shape[0] else out.mixed()
+    out = reach.at(np.arange(math.prod(reach.shape[1:]))[None, :], reach.shape[:1])
+    out = out if node.shape[0] == reach.shape[0] else out.mixed(widths, node.shape[0])
     return replace(out, parts=(reach,)) if len(reach.shape) > 1 else reach
 
 

@@ -72,19 +72,20 @@ class ChannelGroups:
 
 
 def channel_groups(layers: NetworkLayers, block: int, sources: Mapping[int, np.ndarray]) -> ChannelGroups | None:
-    """The runs of channels that the network keeps apart before a block, as grouped and depthwise convolutions do; None
-    where it does not, and where `sources` are not the network's own."""
+    """The runs of channels that the network keeps apart before a block, as grouped and depthwise convolutions do, or
+    one run that reads a part of the channels; None where all read all, and where `sources` are not the network's
+    own."""
     b = layers.blocks[block]
     if set(sources) != set(b.sources) or any(sources[k] is not b.sources[k] for k in sources):
         return None
-    read = {k: c for k, c in b.channel.items() if c is not None}
-    if len(read) < len(b.channel):
-        return None
+    wide = {k: np.arange(layers.shape_of(k)[0])[None] for k, c in b.channel.items() if c is None}
+    read = {k: wide[k] if c is None else c for k, c in b.channel.items()}
     rows = [tuple(tuple(sorted(set(c[i % len(c)].tolist()) - {-1})) for c in read.values()) for i in range(b.channels)]
     heads = [i for i in range(b.channels) if i == 0 or rows[i] != rows[i - 1]]
     size = b.channels // len(heads)
-    if len(heads) == 1 or heads != list(range(0, b.channels, size)):
-        return None
+    everything = all(len(rows[0][at]) == layers.shape_of(k)[0] for at, k in enumerate(read))
+    if heads != list(range(0, b.channels, size)) or (everything if len(heads) == 1 else wide):
+        return None  # rows that share some columns share them all: one Gram matrix a position
     ranges = {}
     for at, k in enumerate(read):
         sets = [rows[i][at] for i in heads]

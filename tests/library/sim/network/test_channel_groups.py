@@ -63,6 +63,55 @@ def test_values_side_by_side_are_groups_too():
     assert found.ranges[1].tolist() == [[0, 0], [0, 0], [0, 0], [0, 1], [1, 2], [2, 3]]
 
 
+class Half(nn.Module):
+    """A convolution of half of the channels, and the other half beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(2, 4, 1), nn.Conv2d(2, 3, 3, padding=1), nn.Linear(80, 2)
+
+    def forward(self, x):
+        kept, changed = torch.relu(self.first(x)).chunk(2, 1)
+        return self.last(torch.flatten(torch.cat([kept, torch.relu(self.second(changed))], 1), 1))
+
+
+def test_a_convolution_of_half_of_the_channels_uses_that_half():
+    torch.manual_seed(0)
+    network, u = Half().double().eval(), images()
+    found = groups_before(network, 1)
+    assert found.number == 1 and found.ranges[0].tolist() == [[2, 4]]
+    rows = ByPosition(refit=Refit(0.0), min_active=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MoreParameters)
+        model = sparsify(network, u, Cardinality(1.0), rows, states="teacher", head=False)
+    (report,) = model.report.layers
+    assert report.entries == report.own_entries == 3 * 2 * (3 * 4 - 2) ** 2 and report.columns == 18
+    with torch.no_grad():
+        torch.testing.assert_close(model(u), network(u), rtol=1e-9, atol=1e-9)
+
+
+class Steps(nn.Module):
+    """A recurrent network whose last state is read."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.last = nn.RNN(3, 4, batch_first=True, num_layers=2), nn.Linear(4, 2)
+
+    def forward(self, u):
+        return self.last(self.rnn(u)[0][:, -1])
+
+
+def test_steps_of_a_recurrent_network_read_their_own_inputs():
+    torch.manual_seed(0)
+    layers = read_layers(Steps().double().eval(), (5, 3))
+    # every step but the first reads its inputs and the state before
+    assert [layers.entries(k) for k in range(10)] == [12, *[28] * 4, 16, *[32] * 4]
+    u = torch.randn(60, 5, 3, dtype=torch.float64)
+    rows = ByPosition(refit=Refit(0.0), min_active=0.0)
+    model = sparsify(Steps().double().eval(), u, Cardinality(1.0), rows, states="teacher", head=False)
+    assert model.report.entries == model.report.own_entries == 5 * 12 + 13 * 16
+
+
 @pytest.mark.parametrize("groups, out", [(2, 4), (4, 8)])
 @pytest.mark.parametrize("rows", [ByPosition, SharedKernels])
 def test_everything_kept_gives_the_network_and_no_entry_beyond_its_own(groups, out, rows):

@@ -24,10 +24,15 @@ class WrongShape(ValueError):
 
 
 class Builder:
-    """The steps so far. tensors: identity of the network's parameters, buffers and modules -> their dotted names."""
+    """The steps so far.
 
-    def __init__(self, tensors: Mapping[int, str], dtype: torch.dtype):
-        self.tensors, self.dtype, self.nodes = tensors, dtype, []  # type: Mapping[int, str], torch.dtype, list[Node]
+    tensors: identity of the network's parameters, buffers and modules -> their dotted names. dtype: of constants.
+    whole_relu6: whether ReLU6 is one map.
+    """
+
+    def __init__(self, tensors: Mapping[int, str], dtype: torch.dtype, whole_relu6: bool):
+        self.tensors, self.dtype, self.whole_relu6 = tensors, dtype, whole_relu6
+        self.nodes: list[Node] = []
         self._name, self._path, self._where, self._count = "input", "", "", 0
 
     def at(self, name: str, path: str, where: str) -> None:

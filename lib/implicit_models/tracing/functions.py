@@ -45,10 +45,11 @@ def prelu(b: Builder, value: Node, weight: Tensor) -> Node:
 
 
 def relu6(b: Builder, value: Node, inplace: bool = False) -> Node:
-    """min(max(z, 0), 6) = 6 - relu(6 - relu(z)): two maps of states."""
-    relu = activation("relu")
-    rest = b.scale(b.scale(relu(b, value), factor=-1.0), shift=6.0)
-    return b.scale(b.scale(relu(b, rest), factor=-1.0), shift=6.0)
+    """min(max(z, 0), 6) = x - relu(x - 6) with x = relu(z), exact for small z: two maps of states, or one."""
+    if b.whole_relu6:
+        return activation("relu6")(b, value)
+    x = activation("relu")(b, value)
+    return b.sum([x, activation("relu")(b, b.scale(x, shift=-6.0))], (1.0, -1.0))
 
 
 def softmax(b: Builder, value: Node, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Node:

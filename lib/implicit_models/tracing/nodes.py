@@ -179,7 +179,7 @@ def constant_of(c: Any, shape: tuple[int, ...]) -> Float[np.ndarray, " ..."]:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(Node):
     """A componentwise map of `activations`: "relu", "tanh", "sigmoid", "identity", or "leaky_relu" with its slopes on
-    the negative side, one number for all or a tensor (C,), one a channel."""
+    the negative side, one number for all or a tensor (C,), one a channel; "relu6" where it is asked for."""
 
     map: str
     slope: Tensor | float = 0.0
@@ -194,7 +194,7 @@ class Activation(Node):
             return F.prelu(x, self.slope.to(x)) if isinstance(self.slope, Tensor) else F.leaky_relu(x, self.slope)
         if self.map == "identity":
             return x
-        return {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}[self.map](x)
+        return {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu6": F.relu6}[self.map](x)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

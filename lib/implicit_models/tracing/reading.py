@@ -54,7 +54,9 @@ class Tracer(fx.Tracer):
 
 
 @torch.inference_mode(False)  # the copy is for gradients too
-def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype | None = None) -> Graph:
+def read(
+    network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype | None = None, whole_relu6: bool = False
+) -> Graph:
     """The steps of a network in evaluation mode, in order of execution.
 
     Pruned, weight-normed and spectrally normed weights are read as what they are at present. What a forward changes in
@@ -65,6 +67,7 @@ def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
             functions and methods of `tracing.functions`. It is copied.
         input_shape: of a sample, (C, *S) or (F,).
         dtype: of the copy; the network's own if None.
+        whole_relu6: ReLU6 is one map, "relu6", instead of two ReLUs.
 
     Returns:
         `Graph`.
@@ -87,7 +90,7 @@ def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
     tensors = {id(t): name for name, t in (*traced.named_parameters(), *traced.named_buffers())}
     used = next((t.dtype for t in (*own.parameters(), *own.buffers()) if t.is_floating_point()), None)
     used = used or dtype or torch.get_default_dtype()
-    builder = Builder(tensors | {id(m): name for name, m in traced.named_modules()}, used)
+    builder = Builder(tensors | {id(m): name for name, m in traced.named_modules()}, used, whole_relu6)
     values: dict[str, Any] = {}
     for node in traced.graph.nodes:
         args, kwargs = _by_position(*fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name]))

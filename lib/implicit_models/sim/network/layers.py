@@ -196,7 +196,7 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
     if training:
         others = f" and {len(training) - 1} more" if len(training) > 1 else ""
         raise ValueError(f"the network is in training mode ({training[0]}{others}): call eval() first")
-    return blocks_of(read(network, tuple(input_shape)))
+    return blocks_of(read(network, tuple(input_shape), whole_relu6=True))
 
 
 def blocks_of(graph: Graph) -> NetworkLayers:

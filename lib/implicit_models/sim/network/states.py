@@ -23,10 +23,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.matrices import check_network
-from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
+from implicit_models.sim.network.layers import INPUT, NetworkLayers, blocks_of
 from implicit_models.summaries import summary
 from implicit_models.tracing.builder import WrongShape
 from implicit_models.tracing.nodes import Activation
+from implicit_models.tracing.reading import read
 from implicit_models.tracing.reparametrisation import plain_copy
 
 MEMORY_BUDGET = 2**30
@@ -195,7 +196,7 @@ def layers_of(network: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | N
         TypeError, ValueError: as `tracing.reading.read`; naming what is no state of such a map.
     """
     own = plain_copy(network).eval()
-    layers = read_layers(own if dtype is None else own.to(dtype), shape)
+    layers = blocks_of(read(own, shape, dtype=dtype))
     for b in layers.blocks:
         if b.derived and not (b.activation == "softmax" and len(b.shape) == 1):
             where, what = layers.graph[b.node].where, b.activation.replace("_", "-")

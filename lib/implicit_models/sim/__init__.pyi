@@ -16,6 +16,7 @@ from .problem import Perspective as Perspective
 from .problem import Ridge as Ridge
 from .problem import Tolerance as Tolerance
 from .report import ColumnsExcluded as ColumnsExcluded
+from .report import MoreEntries as MoreEntries
 from .report import MoreParameters as MoreParameters
 from .report import NothingFitted as NothingFitted
 from .result import SIMResult as SIMResult

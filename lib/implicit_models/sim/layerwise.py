@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.matrices import csr_tensor
-from implicit_models.sim.network.layers import INPUT, NetworkLayers, WrongShape, read_layers
+from implicit_models.sim.network.layers import INPUT, NetworkLayers, read_layers
 from implicit_models.sim.network.low_precision import in_single
 from implicit_models.sim.network.supports import last_readers
 from implicit_models.sim.parallel.run import THREADS, Parallel
@@ -36,6 +36,7 @@ from implicit_models.sim.problem import Budget, Tolerance, check_budgets, requir
 from implicit_models.sim.report import LayerReport, layer_report, sparsity_report, warned
 from implicit_models.sim.row_models import ByPosition, Given, RowModel, SharedKernels, WorkingSet
 from implicit_models.sim.sparse_model import SparseModel, check_inputs, ridge_head, sparse_map
+from implicit_models.tracing.builder import WrongShape
 
 BATCH = 200  # samples of a forward pass of the network
 BY_POSITION, TIGHT = ByPosition(), Tolerance(1e-9, 1e-9)
@@ -87,6 +88,7 @@ def sparsify(
 
     Warns:
         MoreParameters: where the model has more parameters than the network, as rows of their own have.
+        MoreEntries: where its rows have more entries than the network's, naming the layers.
         ColumnsExcluded: naming the layers with rows that `min_active` leaves no column.
         NothingFitted: where no block of the network reads an earlier one.
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from torch import nn
 
-from implicit_models.sim.network.layers import WEIGHTED, NetworkLayers
+from implicit_models.sim.network.layers import NetworkLayers
 from implicit_models.summaries import summary
 
 if TYPE_CHECKING:
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
 
 class MoreParameters(UserWarning):
     """A sparse model has more parameters than the network that it reproduces."""
+
+
+class MoreEntries(UserWarning):
+    """The rows of a sparse model have more entries than the network's own: it multiplies more, not less."""
 
 
 class ColumnsExcluded(UserWarning):
@@ -178,17 +181,13 @@ def sparsity_report(
     kept_entries = sum(layers.entries(i) for i in kept)
     entries = sum(r.entries for r in reports)
     p = math.prod(layers.input_shape)
-    weights = [w.numel() for m in layers.traced.modules() if isinstance(m, WEIGHTED) for w in (m.weight,)]
-    output = next(n for n in layers.traced.graph.nodes if n.op == "output").args[0]
-    if output.op == "call_module" and isinstance(layers.traced.get_submodule(output.target), nn.Linear):
-        weights.remove(layers.traced.get_submodule(output.target).weight.numel())  # type: ignore[operator]
     parameters = sum(r.parameters for r in reports) + sum(layers.kernel_weights(i) for i in kept)
     return SparsityReport(
         tuple(reports),
         entries + kept_entries,
         sum(layers.entries(i) for i, b in enumerate(layers.blocks) if not b.derived),
         parameters,
-        sum(weights),
+        layers.weights(),
         layers.n_states * (layers.n_states + p),
         settings,
         dict(seconds),
@@ -225,6 +224,19 @@ def warned(models: list[SparseModel]) -> list[SparseModel]:
                 MoreParameters(
                     f"the sparse model has {report.parameters} parameters, the network {report.own_parameters}: rows of"
                     " their own untie the kernels and save multiplications only; SharedKernels() saves parameters"
+                ),
+                stacklevel=3,
+            )
+            break
+    for model in models:
+        report = model.report
+        if report.entries > report.own_entries:
+            denser = [r for r in report.layers if r.entries > r.own_entries]
+            named = ", ".join(f"{r.name} ({r.entries} for {r.own_entries})" for r in denser)
+            warnings.warn(
+                MoreEntries(
+                    f"the sparse model's rows have {report.entries} entries, the network's {report.own_entries}, so"
+                    f" that it multiplies more than the network, in the layers {named}: give a smaller budget"
                 ),
                 stacklevel=3,
             )

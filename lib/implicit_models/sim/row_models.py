@@ -149,9 +149,10 @@ class ByPosition(_Weighted):
     """Rows of their own for every position, whose channels share one Gram matrix.
 
     Args:
-        support: columns that a position may use: "receptive", what the network reads there; "before", every block
-            before and the input; or a function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that
-            read the input alone are kept as they are.
+        support: columns that a position may use: "receptive", what the network reads there, the rows of each group of
+            channels that it keeps apart (a depthwise convolution) their own; "before", every block before and the
+            input; or a function (layers, block) -> {block: (P, k) positions, -1 for none}. Blocks that read the input
+            alone are kept as they are.
         scale: units of the ball: "std", "theorem" or "uniform" (see `layer_scales`).
         weights: of the rows, for a penalty: "equal", every row has the same one; "effect", rows whose errors change the
             outputs more have a smaller one (see `row_effects`: far more accurate at the same number of coefficients).
@@ -191,7 +192,7 @@ class ByPosition(_Weighted):
         problem = position_problem(g.layers, g.block, g.sources, g.own, g.z, g.m, g.scales, self.min_active, g.factor)
         one_sided = self.refit is not None and self.refit.one_sided
         options: dict[str, Any] = {"ridge": self.ridge, "tolerance": tolerance, "cap": self.cap, "parallel": parallel}
-        level = problem.level if one_sided else None
+        level = problem.level.reshape(problem.arrays[4].shape) if one_sided else None
         found = solve_block(*problem.arrays, budgets, **options, level=level)  # type: ignore[call-arg, arg-type]
         return problem, found
 

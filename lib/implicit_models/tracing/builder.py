@@ -24,10 +24,15 @@ class WrongShape(ValueError):
 
 
 class Builder:
-    """The steps so far. tensors: identity of the network's parameters, buffers and modules -> their dotted names."""
+    """The steps so far.
 
-    def __init__(self, tensors: Mapping[int, str]):
-        self.tensors, self.nodes = tensors, []  # type: Mapping[int, str], list[Node]
+    tensors: identity of the network's parameters, buffers and modules -> their dotted names. dtype: of constants.
+    whole_relu6: whether ReLU6 is one map.
+    """
+
+    def __init__(self, tensors: Mapping[int, str], dtype: torch.dtype, whole_relu6: bool):
+        self.tensors, self.dtype, self.whole_relu6 = tensors, dtype, whole_relu6
+        self.nodes: list[Node] = []
         self._name, self._path, self._where, self._count = "input", "", "", 0
 
     def at(self, name: str, path: str, where: str) -> None:
@@ -105,8 +110,3 @@ class Builder:
 def is_constant(c: Any) -> bool:
     """Whether an argument is a number or a tensor that depends on no input."""
     return isinstance(c, Tensor) or (isinstance(c, (int, float)) and not isinstance(c, bool))
-
-
-def zeros(*shape: int, like: torch.dtype | None = None) -> Tensor:
-    """A constant of zeros for every sample."""
-    return torch.zeros(1, *shape, dtype=like)

@@ -1,4 +1,4 @@
-"""Rules of functions and methods of tensors in a network's forward: sums, products, maps, contractions, pooling."""
+"""Rules of functions and methods of tensors in a network's forward: sums, products, maps, contractions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from implicit_models.tracing import rearrangements as moves
+from implicit_models.tracing import spatial
 from implicit_models.tracing.builder import Builder, WrongShape, is_constant
-from implicit_models.tracing.nodes import (
-    Activation,
-    AdaptiveAverage,
-    AdaptiveMaximum,
-    Average,
-    Convolution,
-    Linear,
-    Maximum,
-    Mean,
-    Node,
-    Product,
-    Softmax,
-)
+from implicit_models.tracing.nodes import Activation, Linear, Mean, Node, Product, Softmax
 from implicit_models.tracing.rearrangements import axis_of, transposed
-from implicit_models.tracing.windows import padding_sides, pooling_windows, tuple_of, windows
 
 
 def activation(name: str) -> Callable[..., Node]:
@@ -57,10 +45,11 @@ def prelu(b: Builder, value: Node, weight: Tensor) -> Node:
 
 
 def relu6(b: Builder, value: Node, inplace: bool = False) -> Node:
-    """min(max(z, 0), 6) = 6 - relu(6 - relu(z)): two maps of states."""
-    relu = activation("relu")
-    rest = b.scale(b.scale(relu(b, value), factor=-1.0), shift=6.0)
-    return b.scale(b.scale(relu(b, rest), factor=-1.0), shift=6.0)
+    """min(max(z, 0), 6) = x - relu(x - 6) with x = relu(z), exact for small z: two maps of states, or one."""
+    if b.whole_relu6:
+        return activation("relu6")(b, value)
+    x = activation("relu")(b, value)
+    return b.sum([x, activation("relu")(b, b.scale(x, shift=-6.0))], (1.0, -1.0))
 
 
 def softmax(b: Builder, value: Node, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Node:
@@ -157,125 +146,6 @@ def linear(b: Builder, value: Node, weight: Tensor, bias: Tensor | None = None) 
     return b.add(Linear, [value], (*value.shape[:-1], weight.shape[0]), weight=weight, bias=bias)
 
 
-def images(value: Node, ndim: int, channels: int | None = None) -> None:
-    """Check that samples have `ndim` axes behind the channels.
-
-    Raises:
-        WrongShape: naming the shape.
-    """
-    if len(value.shape) != ndim + 1 or (channels is not None and value.shape[0] != channels):
-        axes = ", ".join("L" if ndim == 1 else "HW"[i] for i in range(ndim))
-        wanted = f"({channels if channels is not None else 'C'}, {axes})"
-        raise WrongShape(f"it reads samples of shape {wanted}, but its input has shape {value.shape}")
-
-
-def convolution(
-    b: Builder,
-    value: Node,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    *,
-    ndim: int = 2,
-    padding_mode: str = "zeros",
-) -> Node:
-    """torch.nn.functional.conv1d and conv2d."""
-    images(value, ndim, weight.shape[1] * groups)
-    stride, dilation = tuple_of(stride, ndim), tuple_of(dilation, ndim)
-    padding = padding if isinstance(padding, str) else tuple_of(padding, ndim)
-    kernel = tuple(weight.shape[2:])
-    sides = padding_sides(padding, kernel, dilation)
-    places = np.empty([s + first + last for s, (first, last) in zip(value.shape[1:], sides, strict=True)], bool)
-    try:
-        seen = windows(places[None], kernel, stride, dilation)
-    except ValueError as error:
-        raise WrongShape(str(error)) from error
-    fields = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    shape = (weight.shape[0], *seen.shape[1 : ndim + 1])
-    return b.add(Convolution, [value], shape, weight=weight, bias=bias, padding_mode=padding_mode, **fields)
-
-
-def _pool(value: Node, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, ndim: int) -> tuple:
-    """Fields of a pooling step and the shape of its value."""
-    images(value, ndim)
-    kernel = tuple_of(kernel, ndim)
-    stride = kernel if stride is None or stride == [] else tuple_of(stride, ndim)
-    fields = {
-        "kernel": kernel,
-        "stride": stride,
-        "padding": tuple_of(padding, ndim),
-        "dilation": tuple_of(dilation, ndim),
-        "ceil_mode": bool(ceil_mode),
-    }
-    try:
-        seen, size = pooling_windows(value.shape[1:], *fields.values())
-    except ValueError as error:
-        raise WrongShape(str(error)) from error
-    return fields, seen, (value.shape[0], *size)
-
-
-def max_pool(
-    b: Builder,
-    value: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    ndim: int = 2,
-) -> Node:
-    """torch.nn.functional.max_pool1d and max_pool2d; windows of one entry take it."""
-    if return_indices:
-        raise TypeError("return_indices has no conversion")
-    fields, seen, shape = _pool(value, kernel_size, stride, padding, dilation, ceil_mode, ndim)
-    inside = (seen >= 0).any(axis=1)
-    if not inside.all():
-        raise ValueError(f"window {int(np.argmin(inside))} holds padding alone")
-    return b.add(Maximum, [value], shape, **fields)
-
-
-def average_pool(
-    b: Builder,
-    value: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    *,
-    ndim: int = 2,
-) -> Node:
-    """torch.nn.functional.avg_pool1d and avg_pool2d."""
-    fields, _, shape = _pool(value, kernel_size, stride, padding, 1, ceil_mode, ndim)
-    return b.add(Average, [value], shape, count_include_pad=count_include_pad, divisor=divisor_override, **fields)
-
-
-def _adaptive_shape(value: Node, size: Any, ndim: int) -> tuple[int, ...]:
-    images(value, ndim)
-    wanted = (size,) * ndim if isinstance(size, int) or size is None else tuple(size)
-    return (value.shape[0], *(s if o is None else int(o) for s, o in zip(value.shape[1:], wanted, strict=True)))
-
-
-def adaptive_average_pool(b: Builder, value: Node, output_size: Any, *, ndim: int = 2) -> Node:
-    """torch.nn.functional.adaptive_avg_pool1d and adaptive_avg_pool2d."""
-    return b.add(AdaptiveAverage, [value], _adaptive_shape(value, output_size, ndim))
-
-
-def adaptive_max_pool(
-    b: Builder, value: Node, output_size: Any, return_indices: bool = False, *, ndim: int = 2
-) -> Node:
-    """torch.nn.functional.adaptive_max_pool1d and adaptive_max_pool2d."""
-    if return_indices:
-        raise TypeError("return_indices has no conversion")
-    return b.add(AdaptiveMaximum, [value], _adaptive_shape(value, output_size, ndim))
-
-
 def mean(b: Builder, value: Node, dim: Any = None, keepdim: bool = False) -> Node:
     if dim is None:
         raise ValueError("mean needs its dimensions: without them it averages the batch too")
@@ -301,10 +171,6 @@ def dropped(b: Builder, value: Node, p: float = 0.5, training: bool = True, inpl
 def length(b: Builder, value: Any) -> Any:
     """len of a tuple."""
     return len(value)
-
-
-def _at(function: Callable[..., Node], ndim: int) -> Callable[..., Node]:
-    return lambda b, *args, **kwargs: function(b, *args, **kwargs, ndim=ndim)
 
 
 SHARED: dict[str, Callable[..., Any]] = {
@@ -367,15 +233,6 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     nn.functional.dropout1d: dropped,
     nn.functional.dropout2d: dropped,
     nn.functional.linear: linear,
-    **{
-        f: _at(rule, ndim)
-        for rule, found in (
-            (convolution, ((nn.functional.conv1d, 1), (nn.functional.conv2d, 2))),
-            (max_pool, ((nn.functional.max_pool1d, 1), (nn.functional.max_pool2d, 2))),
-            (average_pool, ((nn.functional.avg_pool1d, 1), (nn.functional.avg_pool2d, 2))),
-            (adaptive_average_pool, ((nn.functional.adaptive_avg_pool1d, 1), (nn.functional.adaptive_avg_pool2d, 2))),
-        )
-        for f, ndim in found
-    },
+    **spatial.FUNCTIONS,
 }
 IN_PLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, torch.relu_, nn.functional.relu_}

@@ -13,6 +13,7 @@ from torch import nn
 
 from implicit_models.model import ImplicitModel
 from implicit_models.tracing import functions as f
+from implicit_models.tracing import spatial
 from implicit_models.tracing.builder import Builder, WrongShape
 from implicit_models.tracing.nodes import Equilibrium, Node, Normalisation
 from implicit_models.tracing.rearrangements import flat, same, unflattened
@@ -62,8 +63,8 @@ def equilibrium(b: Builder, module: ImplicitModel, value: Node) -> Node:
 
 MODULES: dict[type[nn.Module], Rule] = {
     nn.Linear: _of(f.linear, "weight", "bias"),
-    nn.Conv1d: _of(f.convolution, *_CONVOLUTION, ndim=1),
-    nn.Conv2d: _of(f.convolution, *_CONVOLUTION, ndim=2),
+    nn.Conv1d: _of(spatial.convolution, *_CONVOLUTION, ndim=1),
+    nn.Conv2d: _of(spatial.convolution, *_CONVOLUTION, ndim=2),
     nn.BatchNorm1d: _normalisation(0, 1),
     nn.BatchNorm2d: _normalisation(2),
     nn.ReLU: _of(f.activation("relu")),
@@ -73,14 +74,14 @@ MODULES: dict[type[nn.Module], Rule] = {
     nn.Tanh: _of(f.activation("tanh")),
     nn.Sigmoid: _of(f.activation("sigmoid")),
     nn.Softmax: _of(f.softmax, "dim"),
-    nn.MaxPool1d: _of(f.max_pool, *_MAX, ndim=1),
-    nn.MaxPool2d: _of(f.max_pool, *_MAX, ndim=2),
-    nn.AvgPool1d: _of(f.average_pool, *_MEAN, ndim=1),
-    nn.AvgPool2d: _of(f.average_pool, *_MEAN, "divisor_override", ndim=2),
-    nn.AdaptiveAvgPool1d: _of(f.adaptive_average_pool, "output_size", ndim=1),
-    nn.AdaptiveAvgPool2d: _of(f.adaptive_average_pool, "output_size", ndim=2),
-    nn.AdaptiveMaxPool1d: _of(f.adaptive_max_pool, "output_size", "return_indices", ndim=1),
-    nn.AdaptiveMaxPool2d: _of(f.adaptive_max_pool, "output_size", "return_indices", ndim=2),
+    nn.MaxPool1d: _of(spatial.max_pool, *_MAX, ndim=1),
+    nn.MaxPool2d: _of(spatial.max_pool, *_MAX, ndim=2),
+    nn.AvgPool1d: _of(spatial.average_pool, *_MEAN, ndim=1),
+    nn.AvgPool2d: _of(spatial.average_pool, *_MEAN, "divisor_override", ndim=2),
+    nn.AdaptiveAvgPool1d: _of(spatial.adaptive_average_pool, "output_size", ndim=1),
+    nn.AdaptiveAvgPool2d: _of(spatial.adaptive_average_pool, "output_size", ndim=2),
+    nn.AdaptiveMaxPool1d: _of(spatial.adaptive_max_pool, "output_size", "return_indices", ndim=1),
+    nn.AdaptiveMaxPool2d: _of(spatial.adaptive_max_pool, "output_size", "return_indices", ndim=2),
     nn.Flatten: _of(flat, "start_dim", "end_dim"),
     nn.Unflatten: lambda b, module, value: unflattened(b, value, module.dim, module.unflattened_size),
     nn.Identity: _of(same),

@@ -13,7 +13,7 @@ place: what the network changes in place is a new value.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -179,7 +179,7 @@ def constant_of(c: Any, shape: tuple[int, ...]) -> Float[np.ndarray, " ..."]:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(Node):
     """A componentwise map of `activations`: "relu", "tanh", "sigmoid", "identity", or "leaky_relu" with its slopes on
-    the negative side, one number for all or a tensor (C,), one a channel."""
+    the negative side, one number for all or a tensor (C,), one a channel; "relu6" where it is asked for."""
 
     map: str
     slope: Tensor | float = 0.0
@@ -194,7 +194,7 @@ class Activation(Node):
             return F.prelu(x, self.slope.to(x)) if isinstance(self.slope, Tensor) else F.leaky_relu(x, self.slope)
         if self.map == "identity":
             return x
-        return {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}[self.map](x)
+        return {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu6": F.relu6}[self.map](x)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -383,7 +383,7 @@ class Graph:
     def __getitem__(self, name: str) -> Node:
         return self.by_name[name]
 
-    def needed(self, goals: Sequence[str], known: Sequence[str] = ()) -> tuple[Node, ...]:
+    def needed(self, goals: Sequence[str], known: Collection[str] = ()) -> tuple[Node, ...]:
         """Steps that values need, in order, not looking behind those that are known."""
         wanted, stack = set(), list(goals)
         while stack:
@@ -396,7 +396,12 @@ class Graph:
 
     def over(self, traced: fx.GraphModule) -> Graph:
         """The same steps with the tensors of another copy of the network: of another dtype, on another device."""
-        return replace(self, traced=traced, nodes=tuple(_with_tensors(n, traced) for n in self.nodes))
+        used = next((t.dtype for t in (*traced.parameters(), *traced.buffers()) if t.is_floating_point()), self.dtype)
+        return replace(self, traced=traced, nodes=tuple(_with_tensors(n, traced) for n in self.nodes), dtype=used)
+
+    def live(self, node: Node) -> Node:
+        """A step with the tensors that the network has now, which a conversion may have replaced."""
+        return _with_tensors(node, self.traced)
 
     def values(self, u: Tensor) -> dict[str, Tensor]:
         """Value (N, *shape) of every step for inputs (N, *shape)."""

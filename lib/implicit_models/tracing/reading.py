@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 from implicit_models.matrices import check_network
 from implicit_models.tracing import rearrangements
-from implicit_models.tracing.builder import Builder
+from implicit_models.tracing.builder import BATCH, Builder
 from implicit_models.tracing.functions import FUNCTIONS, IN_PLACE, METHODS
 from implicit_models.tracing.modules import MODULES, READ
 from implicit_models.tracing.nodes import Graph, Input, Node, attribute
@@ -53,7 +53,10 @@ class Tracer(fx.Tracer):
         return type(m) in MODULES or super().is_leaf_module(m, module_qualified_name)
 
 
-def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype | None = None) -> Graph:
+@torch.inference_mode(False)  # the copy is for gradients too
+def read(
+    network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype | None = None, whole_relu6: bool = False
+) -> Graph:
     """The steps of a network in evaluation mode, in order of execution.
 
     Pruned, weight-normed and spectrally normed weights are read as what they are at present. What a forward changes in
@@ -64,6 +67,7 @@ def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
             functions and methods of `tracing.functions`. It is copied.
         input_shape: of a sample, (C, *S) or (F,).
         dtype: of the copy; the network's own if None.
+        whole_relu6: ReLU6 is one map, "relu6", instead of two ReLUs.
 
     Returns:
         `Graph`.
@@ -84,7 +88,9 @@ def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
     alone = type(own) in MODULES
     traced = _traced(nn.Sequential(own) if alone else own, title)
     tensors = {id(t): name for name, t in (*traced.named_parameters(), *traced.named_buffers())}
-    builder = Builder(tensors | {id(m): name for name, m in traced.named_modules()})
+    used = next((t.dtype for t in (*own.parameters(), *own.buffers()) if t.is_floating_point()), None)
+    used = used or dtype or torch.get_default_dtype()
+    builder = Builder(tensors | {id(m): name for name, m in traced.named_modules()}, used, whole_relu6)
     values: dict[str, Any] = {}
     for node in traced.graph.nodes:
         args, kwargs = _by_position(*fx.node.map_arg((node.args, node.kwargs), lambda n: values[n.name]))
@@ -99,11 +105,12 @@ def read(network: nn.Module, input_shape: tuple[int, ...], *, dtype: torch.dtype
             (value,) = args
             if not isinstance(value, Node):
                 raise TypeError(f"{title} must return one tensor that depends on the input, it returns {_words(value)}")
-            used = next((t.dtype for t in (*own.parameters(), *own.buffers()) if t.is_floating_point()), None)
-            graph = Graph(traced, tuple(builder.nodes), value.name, used or dtype or torch.get_default_dtype())
+            graph = Graph(traced, tuple(builder.nodes), value.name, used)
             places = {name: v.name for name, v in values.items() if isinstance(v, Node)}
             _compare(graph, own, places)
             return graph
+        elif _constant_alone(args, kwargs):
+            values[node.name] = _computed(traced, node, args, kwargs)
         else:
             rule, path, where = _rule(traced, node, args, title if alone else "", network)
             builder.at(node.name, path, where)
@@ -178,6 +185,37 @@ def _constant(network: nn.Module, path: str, title: str) -> Tensor:
     if not isinstance(found, Tensor):
         raise TypeError(f"{title} reads its attribute {path!r} in forward, which has no conversion")
     return found
+
+
+def _leaves(*values: Any) -> list[Any]:
+    """What nested arguments hold."""
+    out: list[Any] = []
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            out += _leaves(*value)
+        elif isinstance(value, dict):
+            out += _leaves(*value.values())
+        else:
+            out.append(value)
+    return out
+
+
+def _constant_alone(args: tuple, kwargs: Mapping[str, Any]) -> bool:
+    """Whether arguments are constants, of which one is a tensor."""
+    leaves = _leaves(args, dict(kwargs))
+    return any(isinstance(v, Tensor) for v in leaves) and not any(
+        isinstance(v, Node) or (isinstance(v, str) and v == BATCH) for v in leaves
+    )
+
+
+def _computed(traced: fx.GraphModule, node: fx.Node, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    """The value of a step that reads constants alone."""
+    with torch.no_grad():
+        if node.op == "call_module":
+            return traced.get_submodule(str(node.target))(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def _words(value: Any) -> str:

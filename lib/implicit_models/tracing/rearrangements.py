@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from implicit_models.tracing.builder import BATCH, Builder, zeros
+from implicit_models.tracing.builder import BATCH, Builder
 from implicit_models.tracing.nodes import Node
 
 
@@ -196,7 +197,7 @@ def new_zeros(b: Builder, value: Node, *sizes: Any, **named: Any) -> Tensor:
     sizes = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], (int, str)) else sizes
     if not sizes or sizes[0] != BATCH:
         raise ValueError("it makes zeros that are not one tensor a sample: the first size must be x.size(0)")
-    return zeros(*sizes[1:])
+    return torch.zeros(1, *sizes[1:], dtype=b.dtype)
 
 
 def same(b: Builder, value: Node, *args: Any, **kwargs: Any) -> Node:

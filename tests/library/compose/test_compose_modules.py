@@ -140,6 +140,26 @@ def test_relu6_has_two_states_a_unit():
     assert model.n_states == 2 * (16 * 16 * (4 + 4 + 6) + 8 * 8 * (6 + 8 + 8 + 6))
 
 
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_with_small_activations(pattern):
+    """As torchvision draws weights by the number of outputs: depthwise layers shrink what they pass, far below the 6 of
+    ReLU6."""
+    torch.manual_seed(0)
+    network = pattern().eval()
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out")
+            module.weight.data *= 0.1
+        if isinstance(module, (nn.Conv2d, nn.Linear)) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    model = compose.from_network(network, (3, 32, 32))
+    u = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        y, mine = network(u), model(u.flatten(1))
+    assert 0 < float(y.abs().max()) < 0.05
+    assert float((mine - y).abs().max() / y.abs().max()) < 1e-5
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("how", [nn.utils.weight_norm, nn.utils.parametrizations.spectral_norm])
 def test_weights_that_are_computed_from_others(how):

@@ -305,7 +305,7 @@ def test_torch_networks_and_single_precision():
     network.train()
     found = attack(network, U, y, Box(0.3, clip=(0, 1)), "pgd")
     assert network.training and found.success.any() and found.U_adv.dtype == np.float64
-    converted = attack(compose.from_network(network), U, y, Box(0.3, clip=(0, 1)), "pgd")
+    converted = attack(compose.from_network(network.eval()), U, y, Box(0.3, clip=(0, 1)), "pgd")
     assert abs(int(converted.success.sum()) - int(found.success.sum())) <= 1
     exact = network.eval().double()(torch.from_numpy(found.U_adv)).argmax(1)
     np.testing.assert_array_equal(found.success, (exact != y).numpy())

@@ -442,17 +442,25 @@ class Negative(Normalised):
 
 
 @pytest.mark.parametrize(
-    "change, words",
+    "change, size",
     [
-        (lambda h: -h, "neg of a value"),
-        (lambda h: 1.0 - h, "sub of a value"),
-        (lambda h: h * -2.0, "mul with a negative"),
-        (lambda h: torch.sub(h, 2 * h), "sub of two values"),
+        (lambda h: -h, 1.0),
+        (lambda h: 1.0 - h, 1.0),
+        (lambda h: h * -2.0, 2.0),
+        (lambda h: h / -4.0, 0.25),
+        (lambda h: torch.sub(h, 2 * h), 3.0),  # a bound: what the network subtracts is added
     ],
 )
-def test_scales_need_sums(change, words):
-    with pytest.raises(ValueError, match=words):
-        layer_scales(read_layers(drawn(Negative(change)), (4,)), "theorem")
+def test_scales_are_of_absolute_weights(change, size):
+    """Each unit of the second layer reads one of the first, whose unit is 1."""
+    layers = read_layers(drawn(Negative(change)), (4,))
+    np.testing.assert_allclose(layer_scales(layers, "theorem")[1], 1 + size / 0.99, rtol=1e-12)
+
+
+def test_scales_of_what_absolute_weights_say_nothing_of():
+    network = drawn(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1), nn.Linear(3, 2)))
+    with pytest.raises(ValueError, match=r"module '1' \(Softmax\): scale needs componentwise maps"):
+        layer_scales(read_layers(network, (4,)), "theorem")
 
 
 def test_shared_kernels_do_not_feel_an_offset_of_their_columns():
@@ -601,12 +609,12 @@ def test_float32_and_non_contiguous_inputs():
         (
             {"data": images()[:, 0]},
             ValueError,
-            r"^data has shape \(60, 8, 8\), which the network does not take: module 'first.0' \(Conv2d\): it takes 3",
+            r"^data has shape \(60, 8, 8\), which the network does not take: module .* \(2, H, W\), .* \(8, 8\)",
         ),
         (
             {"data": images(shape=(3, 8, 8))},
             ValueError,
-            r"^data has shape \(60, 3, 8, 8\), .* module 'first.0' \(Conv2d\): .* 2 channels, but got 3",
+            r"^data has shape \(60, 3, 8, 8\), .* module 'first.0' \(Conv2d\): .* \(2, H, W\), .* \(3, 8, 8\)",
         ),
         ({"network": nn.Linear(2, 2)}, ValueError, r"in training mode \(Linear\): call eval"),
         ({"network": nn.Sequential(nn.Linear(2, 2), nn.ReLU())}, ValueError, r"\(Sequential and 2 more\): call eval"),

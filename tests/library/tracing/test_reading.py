@@ -52,11 +52,12 @@ def test_steps_of_a_small_network_by_hand():
     assert pool.windows((4, 2, 2)).tolist() == [[0, 1, 2, 3]] and last.where == "module '4' (Linear)"
 
 
-def test_relu6_is_two_maps_with_its_values():
-    graph = read(nn.Sequential(nn.ReLU6()).eval(), (5,))
-    z = torch.tensor([[-1.0, 0.0, 2.5, 6.0, 9.0]])
-    assert graph.values(z)[graph.output].tolist() == [[0.0, 0.0, 2.5, 6.0, 6.0]]
-    assert sum(isinstance(n, steps.Activation) for n in graph.nodes) == 2
+@pytest.mark.parametrize("whole", [False, True])
+def test_relu6_has_its_values_and_is_exact_for_small_ones(whole):
+    graph = read(nn.Sequential(nn.ReLU6()).eval(), (6,), whole_relu6=whole)
+    z = torch.tensor([[-1.0, 0.0, 1.2345e-7, 2.5, 6.0, 9.0]])
+    assert torch.equal(graph.values(z)[graph.output], torch.tensor([[0.0, 0.0, 1.2345e-7, 2.5, 6.0, 6.0]]))
+    assert [n.map for n in graph.nodes if isinstance(n, steps.Activation)] == (["relu6"] if whole else ["relu"] * 2)
 
 
 def test_normalisation_is_the_affine_map_that_it_says():

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
 
-from implicit_models.sim.network.layers import INPUT, NetworkLayers, attribute
-from implicit_models.sim.network.receptive_field import FACTORS, SUMS
+from implicit_models.sim.network.layers import INPUT, NetworkLayers
+from implicit_models.tracing import nodes as steps
 
 SCALES = ("std", "theorem", "uniform")
 RADIUS = 0.99
@@ -36,8 +36,8 @@ def layer_scales(layers: NetworkLayers, scale: str) -> list[np.ndarray] | None:
     """(size,) of every block in channel-major order; None for "std", which the data decide.
 
     Raises:
-        ValueError: where the network subtracts values, or multiplies them by negative constants: absolute weights say
-            nothing then.
+        ValueError: naming a product of values, a softmax or an implicit model, whose rows absolute weights say nothing
+            of.
     """
     if scale == "std":
         return None
@@ -67,40 +67,26 @@ def layer_scales(layers: NetworkLayers, scale: str) -> list[np.ndarray] | None:
 
 
 def _absolute(layers: NetworkLayers) -> NetworkLayers:
-    """The network with absolute weights, no biases, and normalisations as positive factors, in float64."""
-    traced = copy.deepcopy(layers.traced).double()
-    for node in traced.graph.nodes:
-        name = getattr(node.target, "__name__", node.target)
-        if node.op not in ("call_function", "call_method") or name not in (*SUMS, *FACTORS):
-            continue
-        operands = [*node.args, *node.kwargs.values()]
-        values = [a for a in operands if isinstance(a, fx.Node) and a.op != "get_attr"]
-        constants = [
-            attribute(traced, a.target) if isinstance(a, fx.Node) else a  # type: ignore[arg-type]
-            for a in operands
-            if a not in values
-        ]
-        takes_off = name in ("sub", "isub", "sub_")
-        if takes_off and (len(values) > 1 or operands[0] is not values[0]) or name == "neg":
-            raise ValueError(
-                f"scale needs a network of sums: its forward has {name} of"
-                f" {'two values' if len(values) > 1 else 'a value'}"
-            )
-        signed = constants if name in FACTORS else [node.kwargs.get("alpha", 1)]
-        if any(float(torch.as_tensor(c).min()) < 0 for c in signed if isinstance(c, (int, float, torch.Tensor))):
-            raise ValueError(f"scale needs a network of sums: its forward has {name} with a negative constant")
-    for module in traced.modules():
-        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Linear)):
-            module.weight.abs_()
-            if module.bias is not None:
-                module.bias.zero_()
-        elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            factor = (
-                module.weight if module.affine else torch.ones_like(module.running_var)  # type: ignore[arg-type]
-            ) / torch.sqrt(module.running_var + module.eps)  # type: ignore[operator, arg-type]
-            module.running_mean.zero_()  # type: ignore[union-attr]
-            module.running_var.fill_(1 - module.eps)  # type: ignore[union-attr]
-            if module.affine:
-                module.weight.copy_(factor.abs())
-                module.bias.zero_()
-    return replace(layers.over(traced), dtype=torch.float64)
+    """The network with absolute weights and factors, no biases, and normalisations as positive factors, in float64."""
+    wide = layers.over(copy.deepcopy(layers.traced).double())
+    nodes = tuple(_absolute_step(node) for node in wide.graph.nodes)
+    return replace(wide, graph=replace(wide.graph, nodes=nodes))
+
+
+def _absolute_step(node: steps.Node) -> steps.Node:
+    if isinstance(node, (steps.Product, steps.Softmax, steps.Equilibrium)):
+        raise ValueError(f"{node.where}: scale needs componentwise maps, sums and pooling; use scale='std'")
+    if isinstance(node, (steps.Linear, steps.Convolution)):
+        return replace(node, weight=node.weight.abs(), bias=None, names={})
+    if isinstance(node, steps.Normalisation):
+        weight = torch.ones_like(node.variance) if node.weight is None else node.weight
+        factor = weight / torch.sqrt(node.variance + node.eps)
+        zero, one = torch.zeros_like(node.mean), torch.full_like(node.variance, 1 - node.eps)
+        return replace(node, mean=zero, variance=one, weight=factor.abs(), bias=zero, names={})
+    if isinstance(node, steps.Scale):
+        size: Any = lambda c: None if c is None else abs(c)
+        names = {} if node.shift is None else node.names
+        return replace(node, factor=size(node.factor), divisor=size(node.divisor), names=names)
+    if isinstance(node, steps.Sum):
+        return replace(node, coefficients=tuple(abs(c) for c in node.coefficients))
+    return node

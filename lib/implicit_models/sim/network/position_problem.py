@@ -27,6 +27,7 @@ from implicit_models.sim.network.columns import centre_, channel_major, divide_,
 from implicit_models.sim.network.layers import INPUT, NetworkLayers
 from implicit_models.sim.network.position_rows import BlockRows
 from implicit_models.sim.network.receptive_field import union
+from implicit_models.sim.network.supports import channel_groups
 
 LARGEST_GRAM = 12_000  # columns of a position beyond which its Gram matrix is refused
 
@@ -45,12 +46,12 @@ class PositionProblem:
     place: Int[np.ndarray, " c"]  # column of A
     columns: int
     width: int
-    excluded: Bool[np.ndarray, " P"]  # where columns vary, and min_active leaves none
+    excluded: Bool[np.ndarray, " PG"]  # positions, each with its groups, where columns vary and min_active leaves none
 
     @property
     def excluded_rows(self) -> int:
         """Rows whose targets vary, without a column because of min_active."""
-        return int((self.excluded[:, None] & (self.spread > 0)).sum())
+        return int((self.excluded[:, None] & (self.spread.reshape(len(self.excluded), -1) > 0)).sum())
 
     @property
     def level(self) -> Float[np.ndarray, "P r"]:
@@ -92,7 +93,7 @@ def position_problem(
     min_active: float,
     factor: Float[np.ndarray, " size"] | None = None,
 ) -> PositionProblem:
-    """The row problem of every position of a block.
+    """The row problem of every position of a block, and of every group of channels that the network keeps apart there.
 
     Args:
         sources: block -> (P, k) positions that each position may use.
@@ -105,20 +106,27 @@ def position_problem(
     Raises:
         ValueError: where a position's columns are too many for a Gram matrix.
     """
-    b = layers.blocks[block]
+    b, groups = layers.blocks[block], channel_groups(layers, block, sources)
+    G = 1 if groups is None else groups.number
     parts, start, cells, place, unit_parts = [], [np.zeros(1, np.int64)], [], [], []
     cell, row, width = 0, 0, 0
     for k in sorted(sources):
         channels, positions = layers.shape_of(k)[0], math.prod(layers.shape_of(k)[1:])
         parts.append(state_rows(own[k][:m], channels, positions))
-        start.append(row + channels * np.arange(1, positions + 1))
-        cells.append(np.where(sources[k] >= 0, sources[k] + cell, -1))
+        bounds = np.array([0, channels]) if groups is None else groups.bounds(k, channels)
+        start.append((row + channels * np.arange(positions)[:, None] + bounds[1:]).reshape(-1))
+        pieces = len(bounds) - 1  # a cell is a piece of the channels of a position
+        first, end = np.array([[0, channels]] if groups is None else groups.ranges[k]).T
+        piece = np.where(end > first, np.searchsorted(bounds, first), -1)  # of each group
+        there = (sources[k][:, None] >= 0) & (piece[:, None] >= 0)
+        each = np.where(there, cell + pieces * sources[k][:, None] + piece[:, None], -1)
+        cells.append(each.reshape(len(each) * G, -1))
         place.append(width + channel_major(np.arange(positions * channels), channels, positions))
         if scales is not None:
             unit_parts.append(
                 np.ones(positions * channels) if k == INPUT else scales[k].reshape(channels, positions).T.reshape(-1)
             )
-        cell, row, width = cell + positions, row + channels * positions, width + channels * positions
+        cell, row, width = cell + pieces * positions, row + channels * positions, width + channels * positions
     F = parts[0] if len(parts) == 1 else torch.cat(parts)
     del parts
     used = union(np.hstack(cells))
@@ -140,7 +148,8 @@ def position_problem(
         unit = s / reference
         radius = row_scale / reference / np.where(target > 0, target, 1.0)
     divide_(F, torch.from_numpy(unit), torch.from_numpy(live))
-    arrays = (F.numpy(), np.concatenate(start), used, Z, np.ascontiguousarray(radius))
+    rows = (len(used), b.channels // G)  # position by position, and group by group
+    arrays = (F.numpy(), np.concatenate(start), used, Z.reshape(*rows, -1), np.ascontiguousarray(radius).reshape(rows))
     ends = np.concatenate(start)
     any_of = lambda of: np.r_[np.logical_or.reduceat(of, ends[:-1]), False][used].any(axis=1)  # -1 is the last
     excluded = any_of(varies(torch.from_numpy(mean_x), torch.from_numpy(deviation)).numpy()) & ~any_of(live)

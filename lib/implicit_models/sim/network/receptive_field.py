@@ -1,10 +1,9 @@
-"""What a value of a traced network reads: the receptive field of its positions.
+"""What a value of a network reads: the receptive field of its positions.
 
 An entry counts as read where the operation can use it, also where its weight happens to be zero. A `Reach` holds, for
 every block of states that a value depends on, the positions that each of its own positions reads and the channels that
-each of its channels reads. `MODULES` and `FUNCTIONS` hold the rules by which a module or a function of tensors makes a
-new `Reach` of those of its arguments. An operation on states that has no rule is refused with a TypeError; sizes,
-attributes and constants depend on no state and need none.
+each of its channels reads. `RULES` holds the rules by which an affine step of the network makes a new `Reach` of those
+of its inputs.
 
 Source:
     Tsai thesis (2024), section 2.5 (convolutions, pooling, residual sums).
@@ -13,16 +12,16 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import nn
 
-from implicit_models.tracing.windows import padding_sides, tuple_of, windows
+from implicit_models.tracing import nodes as steps
+from implicit_models.tracing.windows import windows
 
-NOT_READ = "it is not read: see the modules that read_layers names"
+Widths = Mapping[int, int]  # block -> its channels
 
 
 @dataclass(frozen=True)
@@ -30,18 +29,19 @@ class Reach:
     """What a value of the trace reads: its shape (C, *S) or (F,), block -> (P, k) positions, and block -> its channels
     (see `Block`).
 
-    flat: of a value that was flattened, what it read before, since a flat value has one position that reads all.
+    parts: of a value that was flattened, what it read before, since a flat value has one position that reads all; of
+    values side by side, each by itself.
     """
 
     shape: tuple[int, ...]
     reads: Mapping[int, np.ndarray]
     channel: Mapping[int, np.ndarray | None]
-    flat: Reach | None = None
+    parts: tuple[Reach, ...] = ()
 
     def entries(self, block: int, channels: int) -> int:
         """Pairs of an entry of the value and an entry of a block, of so many channels, that it reads."""
-        if self.flat is not None:
-            return self.flat.entries(block, channels)
+        if self.parts:
+            return sum(part.entries(block, channels) for part in self.parts if block in part.reads)
         channel, inside = self.channel[block], int((self.reads[block] >= 0).sum())
         return inside * (self.shape[0] * channels if channel is None else int((channel >= 0).sum()))
 
@@ -49,15 +49,16 @@ class Reach:
     def of_block(cls, block: int, shape: tuple[int, ...]) -> Reach:
         return cls(shape, {block: np.arange(math.prod(shape[1:]))[:, None]}, {block: np.arange(shape[0])[:, None]})
 
-    def mixed(self, groups: int = 1, channels: int = 1) -> Reach:
-        """The same positions behind a map that mixes the channels, or those of each of several groups."""
-        if groups == 1:
-            return Reach(self.shape, self.reads, dict.fromkeys(self.reads))
-        each = {
-            k: None if c is None else np.repeat(union(c.reshape(groups, -1)), channels // groups, axis=0)
-            for k, c in self.channel.items()
-        }
-        return Reach((channels, *self.shape[1:]), self.reads, each)
+    def mixed(self, widths: Widths, channels: int, groups: int = 1) -> Reach:
+        """So many channels of a map that mixes the present ones, or those of each of several groups, at the same
+        positions."""
+        shape, each = (channels, *self.shape[1:]), {}
+        for k, c in self.channel.items():
+            read = None if c is None else union(np.broadcast_to(c, (self.shape[0], c.shape[1])).reshape(groups, -1))
+            if read is not None and groups == 1 and int((read >= 0).sum()) == widths[k]:
+                read = None  # all of them
+            each[k] = None if read is None else np.repeat(read, channels // groups, axis=0)
+        return Reach(shape, self.reads, each)
 
     @property
     def places(self) -> np.ndarray:
@@ -98,197 +99,160 @@ def union(reads: np.ndarray) -> np.ndarray:
     return np.take_along_axis(ordered, order, axis=1)
 
 
-def _windows(module: Any, reach: Reach, ndim: int) -> Reach:
-    """What windows read; beyond the border there is nothing, whatever fills it."""
-    if len(reach.shape) != ndim + 1:
-        raise ValueError(f"it reads samples with {ndim} axes behind the channels, got shape {reach.shape}")
-    kernel = tuple_of(module.kernel_size, ndim)
-    stride = tuple_of(module.stride if module.stride is not None else module.kernel_size, ndim)
-    dilation = tuple_of(getattr(module, "dilation", 1), ndim)
-    if getattr(module, "ceil_mode", False) or getattr(module, "padding_mode", "zeros") != "zeros":
-        raise TypeError("only floor mode and padding with zeros are read")
-    index = np.pad(reach.places, [(0, 0), *padding_sides(module.padding, kernel, dilation)], constant_values=-1)
-    seen = windows(index, kernel, stride, dilation)[0]
-    shape = seen.shape[:ndim]
-    return reach.at(seen.reshape(math.prod(shape), -1), (reach.shape[0], *shape))
+def _windows(node: steps.Convolution, reach: Reach) -> Reach:
+    """What windows read; beyond the border there is nothing, unless the border is mirrored or repeated there."""
+    how: dict[str, Any] = {"constant_values": -1} if node.padding_mode == "zeros" else {}
+    mode = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}[node.padding_mode]
+    index = np.pad(reach.places, [(0, 0), *node.sides], mode=mode, **how)  # type: ignore[call-overload]
+    seen = windows(index, node.kernel, node.stride, node.dilation)[0]
+    size = seen.shape[: len(node.kernel)]
+    return reach.at(seen.reshape(math.prod(size), -1), (reach.shape[0], *size))
 
 
-def pooled(module: Any, reach: Reach) -> Reach:
+def _convolution(node: steps.Convolution, widths: Widths, reach: Reach) -> Reach:
+    return _windows(node, reach).mixed(widths, node.shape[0], node.groups)
+
+
+def pooled(node: steps.Node, widths: Widths, reach: Reach) -> Reach:
     """What the windows of a pooling layer read."""
-    return _windows(module, reach, 1 if isinstance(module, (nn.MaxPool1d, nn.AvgPool1d)) else 2)
+    assert isinstance(node, (steps.Pool, steps.AdaptivePool))
+    return reach.at(np.maximum(node.windows(reach.shape), -1), node.shape)
 
 
-def _whole(reach: Reach, shape: tuple[int, ...]) -> Reach:
-    """All positions at once: a flattened value, or a mean over them (whose channels stay apart)."""
-    out = reach.at(np.arange(math.prod(reach.shape[1:]))[None, :], shape)
-    return out if shape[0] == reach.shape[0] else out.mixed()
+def _linear(node: steps.Linear, widths: Widths, reach: Reach) -> Reach:
+    if len(reach.shape) == 1:
+        return reach.mixed(widths, node.shape[0])
+    *lead, last = reach.shape[1:]  # over the last axis of several: channels stay apart
+    index = reach.places.reshape(-1, 1, last)
+    index = np.broadcast_to(index, (len(index), node.shape[-1], last))
+    return reach.at(index.reshape(-1, last), node.shape)
 
 
-def _convolution(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
-    return _windows(module, reach, len(module.kernel_size)).mixed(module.groups, module.out_channels)
+def _sum(node: steps.Node, widths: Widths, *reaches: Reach) -> Reach:
+    out = reaches[0]
+    for other in reaches[1:]:
+        out = _added(out, other)
+    return out
 
 
-def _adaptive(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
-    if math.prod(shape[1:]) != 1:
-        raise TypeError(NOT_READ)
-    return _whole(reach, shape)
-
-
-def _linear(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
-    if len(reach.shape) != 1:
-        raise TypeError(NOT_READ)
-    return reach.mixed()
-
-
-def _flat(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
-    if len(shape) != 1:
-        dims = "" if module is None else f" (start_dim={module.start_dim}, end_dim={module.end_dim})"
-        raise TypeError(
-            f"it is not read: it makes shape {shape} of samples of shape {reach.shape}{dims}; read is what flattens"
-            " them whole (start_dim=1, end_dim=-1)"
-        )
-    return replace(_whole(reach, shape), flat=reach) if len(reach.shape) > 1 else reach
-
-
-def _normalisation(module: Any, reach: Reach, shape: tuple[int, ...]) -> Reach:
-    if module.running_mean is None:
-        raise ValueError("it has no running statistics (track_running_stats=False): its map depends on the whole batch")
-    return reach
-
-
-MODULES: dict[type[nn.Module], Callable[..., Reach]] = {
-    **dict.fromkeys((nn.Conv1d, nn.Conv2d), _convolution),
-    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d), lambda module, reach, shape: pooled(module, reach)),
-    **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d), _adaptive),
-    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d), _normalisation),
-    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity), lambda module, reach, shape: reach),
-    nn.Flatten: _flat,
-    nn.Linear: _linear,
-}
-
-
-def first_operand(args: tuple, kwargs: Mapping[str, Any]) -> Any:
-    return args[0] if args else kwargs.get("input")
-
-
-def _same(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    (reach,) = _operands(args, kwargs)
-    return reach
-
-
-def _sum(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    reaches = _operands(args, kwargs)
-    if len(reaches) == 1:  # with a constant
-        return reaches[0]
-    a, b = reaches
-    if a.flat is not None or b.flat is not None:
-        raise TypeError("values are added that were flattened: add them before")
-    if a.shape[1:] != b.shape[1:]:
-        raise TypeError(f"values of shapes {a.shape} and {b.shape} are added: only equal positions are read")
+def _added(a: Reach, b: Reach) -> Reach:
     joined = {k: _distinct(np.hstack([r.reads[k] for r in (a, b) if k in r.reads])) for k in {**a.reads, **b.reads}}
-    return Reach(
-        shape, joined, {k: _channels([r.channel[k] for r in (a, b) if k in r.reads], shape[0]) for k in joined}
-    )
+    channel = {k: _channels([r.channel[k] for r in (a, b) if k in r.reads], a.shape[0]) for k in joined}
+    parts: tuple[Reach, ...] = ()
+    if len(a.parts) == len(b.parts) and all(p.shape == q.shape for p, q in zip(a.parts, b.parts, strict=True)):
+        parts = tuple(_added(p, q) for p, q in zip(a.parts, b.parts, strict=True))
+    return Reach(a.shape, joined, channel, parts)
 
 
-def _factor(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    reaches = _operands(args, kwargs)
-    if len(reaches) > 1:
-        raise TypeError("a product of two values is not affine")
-    return reaches[0]
+def _concat(node: steps.Concat, widths: Widths, *reaches: Reach) -> Reach:
+    if node.axis > 0:  # positions side by side
+        starts = np.cumsum([0, *(math.prod(r.shape[1:]) for r in reaches)])
+        places = [r.places + s for r, s in zip(reaches, starts, strict=False)]
+        order = np.concatenate(places, axis=node.axis).reshape(-1)
+        blocks = {k: None for r in reaches for k in r.reads}
+        reads = {
+            k: _stacked([r.reads.get(k, np.full((math.prod(r.shape[1:]), 1), -1)) for r in reaches])[order]
+            for k in blocks
+        }
+        channel = {k: _channels([r.channel[k] for r in reaches if k in r.reads], node.shape[0]) for k in blocks}
+        return Reach(node.shape, reads, channel, reaches)
+    joined = _added_positions(reaches)
+    channel = {k: _side_by_side(reaches, k, widths[k]) for k in joined}
+    return Reach(node.shape, joined, channel, reaches)
 
 
-def _quotient(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    reach = _factor(shape, args, kwargs)
-    if reach is not first_operand(args, kwargs):
-        raise TypeError("a quotient by a value is not affine")
+def _side_by_side(reaches: Sequence[Reach], block: int, width: int) -> np.ndarray | None:
+    """Channels of a block, of so many, that the channels of values side by side read."""
+    if all(block in r.reads and r.channel[block] is None for r in reaches):
+        return None
+    rows = []
+    for r in reaches:
+        c = r.channel.get(block)
+        if block not in r.reads:
+            rows.append(np.full((r.shape[0], 1), -1))
+        else:
+            c = np.arange(width)[None] if c is None else c
+            rows.append(np.broadcast_to(c, (r.shape[0], c.shape[1])))
+    return _stacked(rows)
+
+
+def _added_positions(reaches: Sequence[Reach]) -> dict[int, np.ndarray]:
+    """Block -> the positions that any of several values reads at each position."""
+    blocks = {k: None for r in reaches for k in r.reads}
+    found = {}
+    for k in blocks:
+        reads = [r.reads[k] for r in reaches if k in r.reads]
+        found[k] = reads[0] if len(reads) == 1 else _distinct(np.hstack(reads))
+    return found
+
+
+def _stacked(parts: list[np.ndarray]) -> np.ndarray:
+    """Rows below each other, -1 behind the shorter ones."""
+    width = max(p.shape[1] for p in parts)
+    return np.vstack([np.pad(p, [(0, 0), (0, width - p.shape[1])], constant_values=-1) for p in parts])
+
+
+def _mean(node: steps.Mean, widths: Widths, reach: Reach) -> Reach:
+    index = np.arange(math.prod(reach.shape)).reshape(reach.shape)
+    moved = np.moveaxis(index, node.axes, range(-len(node.axes), 0)).reshape(math.prod(node.shape), -1)
+    return gathered(moved, node.shape, reach)
+
+
+def _reshaped(node: steps.Reshape, widths: Widths, reach: Reach) -> Reach:
+    if len(node.shape) > 1:
+        return gathered(np.arange(node.size)[:, None], node.shape, reach)
+    out = reach.at(np.arange(math.prod(reach.shape[1:]))[None, :], reach.shape[:1])
+    out = out if node.shape[0] == reach.shape[0] else out.mixed(widths, node.shape[0])
+    return replace(out, parts=(reach,)) if len(reach.shape) > 1 else reach
+
+
+def gathered(entries: np.ndarray, shape: tuple[int, ...], reach: Reach) -> Reach:
+    """The value whose entries are sums of others: entries (size, k) by their numbers, negative for none.
+
+    Exact where channels and positions go their own ways: slices, padding, means over axes, permutations of either.
+    Elsewhere an entry is taken to read what any entry of its position and of its channel reads.
+    """
+    size, channels, positions = math.prod(reach.shape[1:]), shape[0], math.prod(shape[1:])
+    e = entries.reshape(channels, positions, -1)
+    there = e >= 0
+    place = np.where(there, e % size, -1).transpose(1, 0, 2).reshape(positions, -1)
+    source = np.where(there, e // size, -1).reshape(channels, -1)
+    one = place[:, : e.shape[2]] if channels == 1 else None
+    rows = np.flatnonzero(there.any(axis=(1, 2)))
+    if one is None and len(rows):  # all channels that read anything read the same positions
+        each = place.reshape(positions, channels, -1)
+        one = each[:, rows[0]] if (each[:, rows] == each[:, rows[:1]]).all() else None
+    moved = reach.at(one if one is not None else union(place), shape)
+    channel: dict[int, np.ndarray | None] = {}
+    for k, c in reach.channel.items():
+        if c is None:
+            channel[k] = None
+            continue
+        wide = np.vstack([np.broadcast_to(c, (reach.shape[0], c.shape[1])), np.full((1, c.shape[1]), -1)])
+        channel[k] = union(wide[union(source)].reshape(channels, -1))
+    return Reach(shape, moved.reads, channel)
+
+
+def _same(node: steps.Node, widths: Widths, reach: Reach) -> Reach:
     return reach
 
 
-def _dropout(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    if kwargs.get("training", args[2] if len(args) > 2 else True):
-        raise ValueError("dropout with training=True is random: pass training=self.training")
-    return first_operand(args, kwargs)
-
-
-def _reshaped(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    return _flat(None, first_operand(args, kwargs), shape)
-
-
-def _pooled_to_one(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    return _adaptive(None, first_operand(args, kwargs), shape)
-
-
-def _mean(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    reach = first_operand(args, kwargs)
-    ndim, dims = len(reach.shape) + 1, kwargs.get("dim", args[1] if len(args) > 1 else None)
-    dims = (dims,) if isinstance(dims, int) else dims
-    if dims is None or ndim < 3 or {d % ndim for d in dims} != set(range(2, ndim)):
-        raise TypeError(f"means are read over all positions, dimensions {tuple(range(2, ndim))}, got {dims}")
-    return _whole(reach, shape)
-
-
-def _slice(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    reach, key = args
-    key = key if isinstance(key, tuple) else (key,)
-    if not all(isinstance(k, slice) for k in key) or key[0] != slice(None) or (len(key) > 1 and key[1] != slice(None)):
-        raise TypeError("only slices of positions are read")
-    return reach.at(reach.places[(slice(None), *key[2:])].reshape(-1)[:, None], shape)
-
-
-def _padded(shape: tuple[int, ...], args: tuple, kwargs: Mapping[str, Any]) -> Reach:
-    reach = first_operand(args, kwargs)
-    pads = list(args[1] if len(args) > 1 else kwargs["pad"])
-    mode = kwargs.get("mode", args[2] if len(args) > 2 else "constant")
-    sides = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
-    sides = [(0, 0)] * (len(reach.shape) - len(sides)) + sides
-    if mode != "constant" or min(min(s) for s in sides) < 0:
-        raise TypeError("only padding with a constant is read")
-    out = reach.at(np.pad(reach.places, [(0, 0), *sides[1:]], constant_values=-1).reshape(-1)[:, None], shape)
-    return Reach(
-        shape,
-        out.reads,
-        {k: None if c is None else np.pad(c, [sides[0], (0, 0)], constant_values=-1) for k, c in out.channel.items()},
-    )
-
-
-def _operands(args: tuple, kwargs: Mapping[str, Any]) -> list[Reach]:
-    return [a for a in (*args, *kwargs.values()) if isinstance(a, Reach)]
-
-
-SUMS = ("add", "iadd", "sub", "isub", "add_", "sub_")
-QUOTIENTS = ("truediv", "itruediv", "div", "div_")
-FACTORS = ("mul", "imul", "mul_", "neg", *QUOTIENTS)
-FUNCTIONS: dict[str, Callable[..., Reach]] = {
-    **dict.fromkeys(SUMS, _sum),
-    **dict.fromkeys(FACTORS, _factor),
-    **dict.fromkeys(QUOTIENTS, _quotient),
-    **dict.fromkeys(("contiguous", "clone"), _same),
-    **dict.fromkeys(("flatten", "view", "reshape"), _reshaped),
-    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _pooled_to_one),
-    "dropout": _dropout,
-    "mean": _mean,
-    "getitem": _slice,
-    "pad": _padded,
+RULES: dict[type[steps.Node], Callable[..., Reach]] = {
+    steps.Linear: _linear,
+    steps.Convolution: _convolution,
+    steps.Normalisation: _same,
+    steps.Scale: _same,
+    steps.Average: pooled,
+    steps.AdaptiveAverage: pooled,
+    steps.Mean: _mean,
+    steps.Sum: _sum,
+    steps.Concat: _concat,
+    steps.Reshape: _reshaped,
+    steps.Take: lambda node, widths, reach: gathered(node.entries.reshape(-1, 1), node.shape, reach),
 }
 
 
-def reach_of(module: nn.Module | None, name: str, args: tuple, kwargs: Mapping[str, Any], shape: Any) -> Any:
-    """What the value of an affine node reads: the rule of its module, or of its function or method `name`; sizes and
-    constants pass as None.
-
-    Raises:
-        TypeError: where it is not read, and where a value is spread over positions or channels that it does not have.
-    """
-    if module is None and (name in ("size", "getattr") or not _operands(args, kwargs)):
-        return None
-    rule = FUNCTIONS.get(name) if module is None else MODULES.get(type(module))
-    if rule is None:
-        raise TypeError(NOT_READ)
-    found = rule(shape, args, kwargs) if module is None else rule(module, first_operand(args, kwargs), shape)
-    positions, channels = math.prod(shape[1:]), {len(c) for c in found.channel.values() if c is not None}
-    if any(len(reads) != positions for reads in found.reads.values()) or not channels <= {shape[0]}:
-        raise TypeError(
-            f"it makes a value of shape {shape} of positions or channels in another number: only equal ones are read"
-        )
-    return Reach(shape, found.reads, found.channel, found.flat)
+def reach_of(node: steps.Node, widths: Widths, reaches: Sequence[Reach]) -> Reach:
+    """What the value of an affine step reads."""
+    found = RULES[type(node)](node, widths, *reaches)
+    return Reach(node.shape, found.reads, found.channel, found.parts)

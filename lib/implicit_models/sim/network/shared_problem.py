@@ -22,11 +22,12 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from implicit_models.sim.network.layers import NetworkLayers
 from implicit_models.sim.network.position_rows import BlockRows
+from implicit_models.sim.network.supports import ChannelGroups, channel_groups
 from implicit_models.sim.parallel.chunk_store import content_key
 from implicit_models.sim.parallel.run import SERIAL, Parallel, map_chunks
 from implicit_models.sim.problem import Budget, Tolerance
@@ -61,6 +62,7 @@ class SharedProblem:
     layers: NetworkLayers
     positions: int
     excluded: bool  # columns vary, and min_active leaves none
+    allowed: Bool[np.ndarray, "G d"] | None = None  # columns of each group of rows that the network keeps apart
 
     @property
     def excluded_rows(self) -> int:
@@ -69,7 +71,7 @@ class SharedProblem:
 
     @property
     def columns(self) -> int:
-        return len(self.unit)
+        return len(self.unit) if self.allowed is None else int(self.allowed.sum(axis=1).max())
 
     @property
     def spread(self) -> Float[np.ndarray, " r"]:
@@ -218,7 +220,16 @@ def shared_problem(
         layers,
         P,
         vary and not live[:d].any(),
+        _allowed(channel_groups(layers, block, sources), source, channel),
     )
+
+
+def _allowed(groups: ChannelGroups | None, source: np.ndarray, channel: np.ndarray) -> np.ndarray | None:
+    """Which columns the rows of each group may use."""
+    if groups is None:
+        return None
+    ranges = np.stack([groups.ranges[int(k)] for k in source], axis=1)  # (G, d, 2)
+    return (ranges[..., 0] <= channel) & (channel < ranges[..., 1])
 
 
 def solve_kernels(
@@ -232,8 +243,21 @@ def solve_kernels(
     cap: int | None,
 ) -> dict[str, np.ndarray]:
     """The rows of a problem {"G", "C", "zz"} of `count` samples times positions, all in one chunk, for `map_chunks`:
-    l1 and refit (r, K, d), and (r, K) arrays as in `BlockRows`."""
+    l1 and refit (r, K, d), and (r, K) arrays as in `BlockRows`. With "allowed" (groups, d) the rows are equal runs,
+    each with its own columns."""
     G, C, zz = arrays["G"], arrays["C"], arrays["zz"]
+    allowed = arrays.get("allowed")
+    if allowed is not None:
+        parts = []
+        for rows, own in zip(np.split(np.arange(len(zz)), len(allowed)), allowed, strict=True):
+            sub = {"G": G[np.ix_(own, own)], "C": np.ascontiguousarray(C[np.ix_(rows, own)]), "zz": zz[rows]}
+            part = solve_kernels(sub, chunk, count=count, budgets=budgets, ridge=ridge, tolerance=tolerance, cap=cap)
+            for name in ("l1", "refit"):
+                wide = np.zeros((*part[name].shape[:2], len(own)))
+                wide[:, :, own] = part[name]
+                part[name] = wide
+            parts.append(part)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     A, gap, violation, reason = solve_position(G, C, zz, count, budgets, np.ones(len(zz)), tolerance=tolerance, cap=cap)
     B, seen, seen_refit = np.zeros_like(A), np.empty(A.shape[:2]), np.empty(A.shape[:2])
     explained_by(G, C, A, seen)
@@ -256,6 +280,8 @@ def solve_shared(
     zz = problem.zz
     r = len(zz)
     arrays = {"G": problem.G, "C": problem.C, "zz": zz}
+    if problem.allowed is not None:
+        arrays["allowed"] = problem.allowed
     settings = {"count": problem.count, "budgets": tuple(budgets), "ridge": ridge, "tolerance": tolerance, "cap": cap}
     key = "" if parallel.resume is None else content_key(arrays, ("shared", sorted(settings.items())))
     (found,), run = map_chunks(

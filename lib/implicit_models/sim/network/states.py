@@ -11,6 +11,7 @@ Source:
 from __future__ import annotations
 
 import copy
+import math
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +22,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from implicit_models.sim.network.recording import activation_modules, evaluation_mode, hooked, output_of, require_affine
+from implicit_models.matrices import check_network
+from implicit_models.sim.network.layers import INPUT, NetworkLayers, blocks_of
 from implicit_models.summaries import summary
+from implicit_models.tracing.builder import WrongShape
+from implicit_models.tracing.nodes import Activation
+from implicit_models.tracing.reading import read
+from implicit_models.tracing.reparametrisation import plain_copy
 
 MEMORY_BUDGET = 2**30
 
@@ -160,60 +166,6 @@ class _Store:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r")
 
 
-class _Recorder:
-    """One forward pass per batch; the calls must be those of the first batch."""
-
-    def __init__(self, network: nn.Module):
-        self.network, self.calls = network, None  # type: nn.Module, Any
-
-    def __call__(self, u: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        calls, x, z = [], [], []
-
-        def seen(path: str, name: str, before: Tensor, after: Tensor) -> None:
-            if before.ndim < 2 or before.shape[0] != u.shape[0]:
-                shape = tuple(before.shape)
-                raise ValueError(
-                    f"activation {path!r} got shape {shape}: its first axis must be the {u.shape[0]} samples"
-                )
-            if name == "softmax" and before.ndim != 2:
-                raise ValueError(f"softmax {path!r} got shape {tuple(before.shape)}: a sample may have one block only")
-            calls.append((path, name, tuple(before.shape[1:])))
-            z.append(before.reshape(u.shape[0], -1))
-            x.append(after.detach().clone().reshape(u.shape[0], -1))
-
-        with hooked(self.network, seen):
-            try:
-                y = output_of(self.network, u.clone())  # the network may write to its input
-            except RuntimeError as e:
-                if "shape" not in str(e) and "size" not in str(e):
-                    raise
-                raise ValueError(f"{type(self.network).__name__} takes no inputs of shape {tuple(u.shape)}: {e}") from e
-        if not calls:
-            raise ValueError(
-                f"no activation module of {type(self.network).__name__} ran: a functional activation cannot be hooked"
-            )
-        if self.calls is None:
-            self.calls = calls
-        elif calls != self.calls:
-            raise ValueError(
-                f"the activations that run depend on the data: {len(self.calls)} calls at first, now {len(calls)}"
-            )
-        return x, z, y
-
-    def blocks(self) -> tuple[Block, ...]:
-        times = {path: sum(call[0] == path for call in self.calls) for path, _, _ in self.calls}
-        count, named = dict.fromkeys(times, 0), []
-        for path, name, shape in self.calls:
-            named.append((f"{path}[{count[path]}]" if times[path] > 1 else path, name, shape))
-            count[path] += 1
-        out, at = [], 0
-        for label, name, shape in reversed(named):
-            size = int(np.prod(shape))
-            out.append(Block(label, name, at, at + size, shape))
-            at += size
-        return tuple(out)
-
-
 def _implicit_states(model: Any, u: Tensor, at: int) -> tuple[Tensor, Tensor, Tensor]:
     """X, Z = A X + B U + b and Y of an implicit model."""
     from implicit_models.matrices import product
@@ -237,6 +189,50 @@ def _implicit_blocks(model: Any) -> tuple[Block, ...]:
     return tuple(out)
 
 
+def layers_of(network: nn.Module, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> NetworkLayers:
+    """The layers of a copy of a network in evaluation mode, whose blocks are states with a map of `activations`.
+
+    Raises:
+        TypeError, ValueError: as `tracing.reading.read`; naming what is no state of such a map.
+    """
+    own = plain_copy(network).eval()
+    layers = blocks_of(read(own, shape, dtype=dtype))
+    for b in layers.blocks:
+        if b.derived and not (b.activation == "softmax" and len(b.shape) == 1):
+            where, what = layers.graph[b.node].where, b.activation.replace("_", "-")
+            raise TypeError(
+                f"{where}: a {what} of shape {b.shape} is no map of single states, nor one softmax of a sample: read"
+                " are ReLU, ReLU6, leaky ReLU, PReLU, tanh, sigmoid and softmax; `sparsify` keeps others as they are"
+            )
+    if not layers.blocks:
+        raise ValueError(f"{type(network).__name__} has no activation: it has no states")
+    return layers
+
+
+def _layer_blocks(layers: NetworkLayers) -> tuple[Block, ...]:
+    """The blocks of the states, the last call of an activation first: a module called again is path[0], path[1], ..."""
+    labels = [layers.graph[b.node].path or b.node for b in layers.blocks]
+    count: dict[str, int] = {}
+    parts: list[list[tuple[str, str, tuple[int, ...]]]] = []
+    for label, b in zip(labels, layers.blocks, strict=True):
+        k = count.get(label, 0)
+        count[label] = k + 1
+        name, node = f"{label}[{k}]" if labels.count(label) > 1 else label, layers.graph[b.node]
+        named = [(name, b.activation, b.shape)]
+        if isinstance(node, Activation) and b.activation == "prelu":  # a map for each channel
+            named = [
+                (f"{name}.{c}", f"leaky_relu({slope!r})", (1, *b.shape[1:])) for c, slope in enumerate(node.slopes())
+            ]
+        parts.append(named)
+    out, at = [], 0
+    for named in reversed(parts):
+        for name, activation, shape in named:
+            size = math.prod(shape)
+            out.append(Block(name, activation, at, at + size, shape))
+            at += size
+    return tuple(out)
+
+
 def states(
     network: nn.Module,
     U: Any,
@@ -245,7 +241,6 @@ def states(
     memory_budget: int = MEMORY_BUDGET,
     folder: str | Path | None = None,
     dtype: torch.dtype | None = None,
-    check: bool = True,
 ) -> States:
     """States of a trained network on the inputs U, from one pass in eval mode.
 
@@ -253,23 +248,23 @@ def states(
     z = A x + B u + b and y = C x + D u + d for every sample. An implicit model gives its equilibrium.
 
     Args:
-        network: any module whose activations are nn.ReLU, nn.LeakyReLU, nn.PReLU (one slope), nn.Tanh, nn.Sigmoid,
-            nn.Softmax or nn.RNNCell modules, one block per call; or an `ImplicitModel`. Its modes, hooks and weights
-            are left as they were.
+        network: of what `tracing.reading.read` takes, with ReLU, ReLU6 (two blocks a call), leaky ReLU, PReLU (a block
+            for each slope), tanh, sigmoid, one softmax of a sample, RNNCell, as modules or functions, one block per
+            call, and affine in between; or an `ImplicitModel`. Its modes, hooks and weights are left as they were.
         U: (m, ...) torch or NumPy, floating; cast to the dtype and device of the network batch by batch.
         batch_size: samples a pass.
         memory_budget: bytes of X, Z and Y above which they become .npy memory maps.
         folder: of the memory maps, made if need be; a temporary one, deleted with the result, if None.
         dtype: torch.float64 runs a double precision copy of a float32 network, as exact matching needs; None: its own.
-        check: verify on every sample that the network is affine between its activations, at the cost of a second pass.
 
     Returns:
         `States`, in the dtype of the pass.
 
     Raises:
-        ValueError: for a network without activation modules, for a nonlinearity that the hooks do not see, for a NaN or
-            infinite value in U (naming the sample), for an implicit model without equilibrium.
-        TypeError: for other inputs.
+        ValueError: for a network without activations, for a NaN or infinite value in U (naming the sample), for inputs
+            of a shape that the network does not take, for an implicit model without equilibrium.
+        TypeError: naming the module or function that is not read, and the line of a forward that cannot be traced; for
+            other inputs.
 
     Source:
         SIM paper, section 3; Tsai thesis (2024), section 3.1.
@@ -287,27 +282,28 @@ def states(
         raise ValueError(f"batch_size must be a positive int, got {batch_size!r}")
     U = _inputs(U)
     m, implicit = U.shape[0], isinstance(network, ImplicitModel)
-    if not implicit:
-        activation_modules(network)
-    run = network if dtype is None else copy.deepcopy(network).to(dtype)
-    like = next((p for p in (*run.parameters(), *run.buffers()) if p.is_floating_point()), torch.empty(0))
-    recorder, store, keep = _Recorder(run), None, None  # type: _Recorder, Any, Any
-    with evaluation_mode(run):
+    like = next((p for p in (*network.parameters(), *network.buffers()) if p.is_floating_point()), torch.empty(0))
+    store, keep = None, None  # type: Any, Any
+    if implicit:
+        check_network(network)
+        model = network if dtype is None else copy.deepcopy(network).to(dtype)
+        blocks, run = _implicit_blocks(network), lambda u, at: _implicit_states(model, u, at)
+    else:
+        try:
+            layers = layers_of(network, tuple(U.shape[1:]), dtype)
+        except WrongShape as error:
+            raise ValueError(f"{type(network).__name__} takes no inputs of shape {tuple(U.shape)}: {error}") from error
+        blocks, there = _layer_blocks(layers), layers.on(str(like.device))
+        run = lambda u, at: _layer_states(there, u)
+    with torch.no_grad():
         for at in range(0, m, batch_size):
             part = U[at : at + batch_size]
             part = torch.from_numpy(np.array(part)) if isinstance(U, np.ndarray) else part
-            u = part.to(device=like.device, dtype=like.dtype)
+            u = part.to(device=like.device, dtype=dtype or like.dtype)
             finite = torch.isfinite(u).flatten(1).all(1)
             if not bool(finite.all()):
                 raise ValueError(f"U has a value that is not finite in sample {at + int(torch.nonzero(~finite)[0])}")
-            if implicit:
-                X, Z, Y = _implicit_states(run, u, at)
-            else:
-                x, z, y = recorder(u)
-                if check:
-                    names = [f"the argument of activation {b.name!r}" for b in reversed(recorder.blocks())]
-                    require_affine(run, u, x, z, y, names)
-                X, Z, Y = torch.cat(x[::-1], 1), torch.cat(z[::-1], 1), y
+            X, Z, Y = run(u, at)
             if store is None:
                 if m * (2 * X.shape[1] + Y.shape[1]) * X.element_size() > memory_budget:
                     if folder is None:
@@ -321,6 +317,16 @@ def states(
             for name, rows in (("X", X), ("Z", Z), ("Y", Y)):
                 store.write(name, at, rows.detach().cpu().numpy())
     flat = (U.cpu().numpy() if isinstance(U, Tensor) else U).reshape(m, -1)
-    blocks = _implicit_blocks(network) if implicit else recorder.blocks()
     X, Z, Y = (store.finished(name) for name in ("X", "Z", "Y"))
     return States(X, Z, flat, Y, blocks, network, folder, tuple(U.shape[1:]), keep)  # type: ignore[arg-type]
+
+
+def _layer_states(layers: NetworkLayers, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """X, Z and Y of a batch, the last block first."""
+    known, z = {INPUT: u}, []
+    for block in range(len(layers.blocks)):
+        z.append(layers.affine(block, known))
+        known[block] = layers.apply(block, z[-1])
+    y = layers.affine(None, known)
+    beside = lambda parts: torch.cat([t.reshape(len(u), -1) for t in parts], dim=1)
+    return beside([known[k] for k in range(len(z) - 1, -1, -1)]), beside(z[::-1]), y.reshape(len(u), -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +10,8 @@ import torch
 from jaxtyping import Float
 
 from implicit_models.matrices import scipy_csr
-from implicit_models.sim.network.recording import evaluation_mode, forced
-from implicit_models.sim.network.states import States
+from implicit_models.sim.network.layers import INPUT
+from implicit_models.sim.network.states import States, layers_of
 from implicit_models.summaries import summary
 
 LARGEST = 20_000  # states and inputs: one pass each
@@ -70,16 +69,20 @@ def teacher_matrices(states: States, *, batch_size: int = 256) -> TeacherMatrice
         raise ValueError(
             f"the matrices take a pass per state and input, {n} + {p} > {LARGEST}: pass what you need of them"
         )
-    replica = copy.deepcopy(network).cpu().double()
-    calls = states.blocks[::-1]  # in the order of the calls
+    layers = layers_of(network, states.input_shape, torch.float64)
+    ends = np.cumsum([0, *(b.size for b in layers.blocks[::-1])])  # the last block first
     states_of, outputs_of = [], []
 
     def evaluate(unit: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         t = torch.from_numpy(unit)
-        z, y = forced(replica, t[:, n:].reshape(-1, *states.input_shape), [t[:, c.start : c.stop] for c in calls])
-        return torch.cat(z[::-1], 1), y
+        known = {INPUT: t[:, n:].reshape(-1, *states.input_shape)}
+        for k, b in enumerate(layers.blocks):
+            place = len(layers.blocks) - 1 - k
+            known[k] = t[:, ends[place] : ends[place + 1]].reshape(-1, *b.shape)
+        z = [layers.affine(k, known).reshape(len(t), -1) for k in range(len(layers.blocks))]
+        return torch.cat(z[::-1], 1), layers.affine(None, known).reshape(len(t), -1)
 
-    with evaluation_mode(replica):
+    with torch.no_grad():
         z0, y0 = evaluate(np.zeros((2, n + p)))  # two rows: a batch of one may take another path through the products
         for at in range(0, n + p, batch_size):
             unit = np.zeros((max(2, min(batch_size, n + p - at)), n + p))

@@ -68,7 +68,7 @@ class Unrolled(nn.Module):
             self.phi = None
 
     def forward(self, u):
-        h = torch.zeros(len(u), 3, dtype=u.dtype)
+        h = u.new_zeros(u.shape[0], 3)
         for t in range(3):
             h = self.cell(u[:, t], h) if self.cell else self.phi(self.w(u[:, t]) + self.v(h))
         return self.out(h)
@@ -301,7 +301,7 @@ def test_an_exception_in_the_network_restores_it_too():
 
     net = Failing().double().train()
     before = _trace(net)
-    with pytest.raises(RuntimeError, match="midway"):
+    with pytest.raises(TypeError, match="cannot be traced.*midway"):
         states(net, _inputs(6, 2, 4, 4))
     assert _same(before, _trace(net))
     bad = _inputs(6, 2, 4, 4)
@@ -331,13 +331,31 @@ class Functional(nn.Module):
         return self.c(self.hidden(self.b(self.relu(self.a(u)))))
 
 
-@pytest.mark.parametrize("m", [1, 2, 20])
-def test_functional_activation_is_detected(m):
+def test_a_functional_activation_is_a_block():
     torch.manual_seed(0)
-    net = Functional(torch.relu).double()
-    with pytest.raises(ValueError, match="the output is not an affine function.*functional activation"):
-        states(net, _inputs(m, 3))
-    assert states(net, _inputs(m, 3), check=False).n_states == 4
+    net, U = Functional(torch.relu).double(), _inputs(20, 3)
+    s = states(net, U)
+    first = np.maximum(U.numpy() @ net.a.weight.detach().numpy().T, 0)
+    np.testing.assert_allclose(s.X[:, 4:], first, atol=1e-14)
+    np.testing.assert_allclose(s.X[:, :4], np.maximum(first @ net.b.weight.detach().numpy().T, 0), atol=1e-14)
+    assert [b.name for b in s.blocks] == ["relu_1", "relu"]
+
+
+def test_relu6_is_two_blocks_and_prelu_one_for_each_slope():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU6(), nn.Linear(4, 2), nn.PReLU(2), nn.Linear(2, 1)).double()
+    net[3].weight.data = torch.tensor([0.1, 0.7], dtype=torch.float64)
+    s = states(net, 20 * _inputs(50, 3))
+    assert [(b.name, b.activation) for b in s.blocks] == [
+        ("3.0", "leaky_relu(0.1)"),
+        ("3.1", "leaky_relu(0.7)"),
+        ("1[1]", "relu"),
+        ("1[0]", "relu"),
+    ]
+    t = teacher_matrices(s)
+    np.testing.assert_allclose(s.X @ t.A.T + s.U @ t.B.T + t.b, s.Z, atol=1e-12)
+    model = ImplicitModel.from_matrices(t.A, t.B, t.C, t.D, s.activation, b=t.b, d=t.d)
+    np.testing.assert_allclose(model(torch.from_numpy(s.U)).detach().numpy(), s.Y, atol=1e-12)
 
 
 def test_an_offset_that_the_bias_balances_is_no_nonlinearity():
@@ -355,62 +373,57 @@ def test_an_offset_that_the_bias_balances_is_no_nonlinearity():
     assert states(net, u).n_states == 8
 
 
-def test_a_nonlinearity_that_few_samples_meet_is_found():
-    class Rare(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.relu, self.c = nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)
+class Rare(nn.Module):
+    """A nonlinearity that few samples meet."""
 
-        def forward(self, u):
-            return self.c(self.relu(self.a(u))) + 100 * (u[:, :2] - 3).clamp(min=0)
+    def __init__(self):
+        super().__init__()
+        self.a, self.relu, self.c = nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)
 
-    torch.manual_seed(0)
-    u = _inputs(300, 3).clamp(-1, 1)
-    assert states(Rare().double(), u, batch_size=64).n_states == 4
-    u[290, 0] = 50.0
-    with pytest.raises(ValueError, match="the output is not an affine function"):
-        states(Rare().double(), u, batch_size=64)
+    def forward(self, u):
+        return self.c(self.relu(self.a(u))) + 100 * (u[:, :2] - 3).clamp(min=0)
 
 
-def test_the_message_names_the_module_that_may_be_the_cause():
-    torch.manual_seed(0)
-    with pytest.raises(ValueError, match=r"hidden \(GELU\)"):
-        states(Functional(nn.GELU()).double(), _inputs(9, 3))
-    pooled = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 3)).double()
-    with pytest.raises(ValueError, match=r"2 \(MaxPool2d\)"):
-        states(pooled, _inputs(9, 1, 4, 4))
-    product = Functional(lambda x: x * x).double()  # no activation at all, and still not affine
-    with pytest.raises(ValueError, match="not an affine function"):
-        states(product, _inputs(9, 3))
+class Changing(nn.Module):
+    """Calls that depend on the data."""
+
+    def __init__(self):
+        super().__init__()
+        self.relu = nn.ReLU()
+
+    def forward(self, u):
+        return self.relu(self.relu(u)) if u[0, 0] == 9 else self.relu(u)
 
 
-def test_networks_without_activations_or_with_changing_calls():
-    with pytest.raises(ValueError, match="no activation module"):
-        states(nn.Linear(3, 2), _inputs(4, 3, dtype=torch.float32))
+class Unused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.relu, self.a = nn.ReLU(), nn.Linear(3, 2).double()
 
-    class Changing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.relu = nn.ReLU()
+    def forward(self, u):
+        return self.a(u)
 
-        def forward(self, u):
-            return self.relu(self.relu(u)) if u[0, 0] == 9 else self.relu(u)
 
-    U = _inputs(6, 3)
-    U[4, 0] = 9
-    with pytest.raises(ValueError, match="depend on the data: 1 calls at first, now 2"):
-        states(Changing(), U, batch_size=2)
-
-    class Unused(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.relu, self.a = nn.ReLU(), nn.Linear(3, 2).double()
-
-        def forward(self, u):
-            return self.a(u)
-
-    with pytest.raises(ValueError, match="no activation module of Unused ran"):
-        states(Unused(), U)
+@pytest.mark.parametrize(
+    ("network", "shape", "error", "words"),
+    [
+        (Rare().double(), (3,), TypeError, "clamp in the forward of Rare has no conversion"),
+        (Functional(nn.GELU()).double(), (3,), TypeError, r"'hidden' \(GELU\) has no conversion; known are .*Tanh"),
+        (Functional(lambda x: x * x).double(), (3,), TypeError, r"mul in the forward of .*: a product of shape \(4,\)"),
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2, 3)).double(),
+            (1, 4, 4),
+            TypeError,
+            r"module '2' \(MaxPool2d\): a max-pool of shape \(2, 1, 1\) is no map of single states",
+        ),
+        (Changing().double(), (3,), TypeError, "Changing cannot be traced .*control flow at line .*== 9 else"),
+        (nn.Linear(3, 2).double(), (3,), ValueError, "Linear has no activation: it has no states"),
+        (Unused(), (3,), ValueError, "Unused has no activation"),
+    ],
+)
+def test_what_is_no_network_of_states_is_named(network, shape, error, words):
+    with pytest.raises(error, match=words):
+        states(network, _inputs(9, *shape))
 
 
 def test_outputs_that_are_no_tensor_of_samples():
@@ -418,14 +431,14 @@ def test_outputs_that_are_no_tensor_of_samples():
         def forward(self, u):
             return super().forward(u), u
 
-    with pytest.raises(TypeError, match="must return a tensor, got tuple"):
+    with pytest.raises(TypeError, match="Pair must return one tensor that depends on the input, it returns 2 values"):
         states(Pair(nn.Linear(3, 2), nn.ReLU()).double(), _inputs(4, 3))
 
     class Total(nn.Sequential):
         def forward(self, u):
             return super().forward(u).sum(0)
 
-    with pytest.raises(ValueError, match="one row per sample"):
+    with pytest.raises(ValueError, match="sum in the forward of Total: it works along dimension 0, the batch"):
         states(Total(nn.Linear(3, 2), nn.ReLU()).double(), _inputs(4, 3))
 
 
@@ -462,12 +475,14 @@ def test_bad_networks_and_settings():
     with pytest.raises(ValueError, match="sample 2 has no equilibrium"):
         states(model, U)
     spatial = nn.Sequential(nn.Linear(3, 2), nn.Softmax(dim=-1)).double()
-    with pytest.raises(ValueError, match="softmax"):
+    with pytest.raises(TypeError, match="one softmax of a sample"):
         states(spatial, _inputs(4, 2, 3))
 
 
 def test_inputs_of_another_width_name_both_shapes():
-    with pytest.raises(ValueError, match=r"takes no inputs of shape \(6, 4\).*6x4 and 3x"):
+    with pytest.raises(
+        ValueError, match=r"takes no inputs of shape \(6, 4\): module '0' \(Linear\): it reads 3 features.* \(4,\)"
+    ):
         states(_mlp(3, 5, 2), _inputs(6, 4))
 
 

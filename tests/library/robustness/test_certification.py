@@ -150,9 +150,10 @@ def test_a_sample_that_is_not_finite_is_unknown_and_leaves_the_others():
 
 @pytest.mark.parametrize("failure", ["failed", "nan"])
 def test_a_sample_whose_bound_fails_is_unknown_and_leaves_the_others(monkeypatch, failure):
-    P = linear([1.0, -2.0])
-    U = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
-    clean = certify(P, U, np.zeros(3, dtype=int), 0.1)
+    P = cyclic(5)
+    U = np.random.default_rng(5).normal(size=(3, P.p))
+    y = labels(P, U)
+    clean = certify(P, U, y, 1e-6)
     assert set(clean.status) == {"safe"}
     real = dual.dual_bounds
 
@@ -164,7 +165,7 @@ def test_a_sample_whose_bound_fails_is_unknown_and_leaves_the_others(monkeypatch
         return found
 
     monkeypatch.setattr(dual, "dual_bounds", broken)
-    found = certify(P, U, np.zeros(3, dtype=int), 0.1)
+    found = certify(P, U, y, 1e-6)
     assert list(found.status) == ["safe", "unknown", "safe"] and np.isnan(found.margin[1])
     np.testing.assert_array_equal(found.margin[[0, 2]], clean.margin[[0, 2]])
 

@@ -44,7 +44,7 @@ class Operation:
     alone: frozenset[int] = frozenset()
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, which counts as understood from here on. The file's are of single precision, and so is a default."""
+        """An attribute, which counts as understood from here on; defaults are of single precision as in files."""
         default = float(np.float32(default)) if isinstance(default, float) else default
         return self.attributes.pop(name, default)
 

@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils import skip_init
 
 
 class Inputs(nn.Module):
@@ -92,7 +91,7 @@ def network_from_nnet(path: str | Path, *, normalised: bool = False) -> nn.Seque
         raise ValueError(f"{path}: input {i} has the least value {least[i]:g} above its largest, {largest[i]:g}")
     steps: list[nn.Module] = [] if normalised else [Inputs(least, largest, means[:p], extents[:p])]
     for k, (columns, rows) in enumerate(zip(sizes, sizes[1:]), start=1):
-        layer = skip_init(nn.Linear, columns, rows, dtype=torch.float64)
+        layer = nn.Linear(columns, rows, dtype=torch.float64, device="meta")
         W = np.stack([_row(path, lines, f"row {i} of layer {k}", columns) for i in range(rows)])
         b = np.concatenate([_row(path, lines, f"bias {i} of layer {k}", 1) for i in range(rows)])
         layer.weight, layer.bias = (nn.Parameter(torch.from_numpy(a), requires_grad=False) for a in (W, b))

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils import skip_init
 
 from implicit_models.compose import onnx_rearrangements as moves
 from implicit_models.compose import onnx_windows as windows
@@ -147,7 +146,8 @@ def linear(b: NetworkBuilder, x: Value, weight: np.ndarray, bias: np.ndarray | N
     if weight.shape[1] != x.shape[-1:][0]:
         raise ValueError(f"a matrix for {weight.shape[1]} entries does not fit an input of shape {x.shape}")
     node, offset = b.view(x, len(x.shape) - 1)
-    layer = skip_init(nn.Linear, weight.shape[1], weight.shape[0], bias=bias is not None, dtype=b.dtype)
+    # on no device: its own weights are not drawn
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=b.dtype, device="meta")
     layer.weight = nn.Parameter(b.tensor(weight))
     if bias is not None:
         layer.bias = nn.Parameter(b.tensor(bias))
@@ -158,7 +158,7 @@ def matmul(b: NetworkBuilder, op: Operation, x: Operand, y: Operand) -> Value:
     """numpy.matmul with one constant matrix, or of two values of the same leading axes."""
     if x is None or y is None:
         raise ValueError("it must have two inputs")
-    shape = torch.matmul(torch.empty(x.shape, device="meta"), torch.empty(y.shape, device="meta")).shape
+    shape = _product_shape(x.shape, y.shape)
     if isinstance(x, Value) and isinstance(y, np.ndarray):
         return b.reshape(linear(b, x, _matrix(y).T if y.ndim > 1 else y[None]), shape)
     if isinstance(x, np.ndarray):
@@ -173,6 +173,14 @@ def matmul(b: NetworkBuilder, op: Operation, x: Operand, y: Operand) -> Value:
     if len(x.shape) != len(y.shape) or len(x.shape) < 2 or x.shape[:-2] != y.shape[:-2]:
         raise ValueError(f"it multiplies values of shapes {x.shape} and {y.shape}: all axes but two must agree")
     return b.value(b.call(torch.matmul, b.view(x, 0)[0], b.view(y, 0)[0]), 1)
+
+
+def _product_shape(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+    """Of numpy.matmul, without computing it."""
+    if not x or not y or x[-1] != y[-2:][0]:
+        raise ValueError(f"it multiplies shapes {x} and {y}")
+    lead = np.broadcast_shapes(x[:-2], y[:-2])
+    return (*lead, *x[-2:-1], *(y[-1:] if len(y) > 1 else ()))
 
 
 def _matrix(array: np.ndarray) -> np.ndarray:

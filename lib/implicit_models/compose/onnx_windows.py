@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import skip_init
 
 from implicit_models.compose.onnx_builder import NetworkBuilder, Operand, Operation, Value, has_batch, known, value
 from implicit_models.compose.onnx_rearrangements import padded, taken
@@ -78,8 +77,8 @@ def convolution(b: NetworkBuilder, op: Operation, x: Operand, weight: Operand, b
     if tuple(op.attribute("kernel_shape", at.kernel)) != at.kernel:
         raise ValueError(f"its kernel_shape is not that of its weight, {weight.shape}")
     padding = at.padding if at.symmetric else (0,) * ndim
-    layer = skip_init(
-        nn.Conv2d if ndim == 2 else nn.Conv1d,
+    kind: Callable[..., Any] = nn.Conv2d if ndim == 2 else nn.Conv1d
+    layer = kind(  # its own weights are not drawn
         weight.shape[1] * groups,
         weight.shape[0],
         at.kernel,
@@ -89,6 +88,7 @@ def convolution(b: NetworkBuilder, op: Operation, x: Operand, weight: Operand, b
         groups=groups,
         bias=bias is not None,
         dtype=b.dtype,
+        device="meta",
     )
     layer.weight = nn.Parameter(b.tensor(weight))
     if bias is not None:

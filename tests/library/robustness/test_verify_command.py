@@ -155,3 +155,15 @@ def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, capsys, network, sear
         with pytest.raises(SystemExit) as stop:
             main([str(a) for a in (network, good, *arguments)])
         assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(("least", "status", "first"), [(2.5, 0, "unsat"), (1.5, 1, "sat")])
+def test_the_search_itself_decides_a_small_network(tmp_path, capsys, network, least, status, first):
+    """The largest y_0 on the box is 2, at (1, 1)."""
+    pytest.importorskip("implicit_models.robustness.verification", reason="there is no search to call")
+    text = f"{BOX}(assert (>= Y_0 {least}))"
+    found, out, _ = run(capsys, network, conditions(tmp_path, text), "--timeout", 100)
+    assert (found, out.split("\n")[0]) == (status, first)
+    if status:
+        x0, x1, y0 = (float(re.search(rf"\({name} (\S+?)\)", out)[1]) for name in ("X_0", "X_1", "Y_0"))
+        assert 0 <= x0 <= 1 and 0 <= x1 <= 1 and y0 >= least and y0 == pytest.approx(x0 + x1, abs=1e-12)

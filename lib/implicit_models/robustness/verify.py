@@ -117,10 +117,11 @@ def answered(
                 "reason": found.reason,
             }
         )
-        if found.status == "unsafe":
-            y = own(torch.from_numpy(found.witness).reshape(1, *shape)).flatten().numpy()
-            if is_witness(each, found.witness, y):
-                out["witness"] = {"input": found.witness.tolist(), "output": y.tolist()}
+        u = found.witness
+        if u is not None:
+            y = own(torch.from_numpy(u).reshape(1, *shape)).flatten().numpy()
+            if is_witness(each, u, y):
+                out["witness"] = {"input": u.tolist(), "output": y.tolist()}
                 out["answer"] = "sat"
                 break
             reason = "the network's own outputs of the witness are on the edge of the unsafe set"

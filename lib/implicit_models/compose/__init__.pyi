@@ -4,3 +4,6 @@ from .interconnect import feedback as feedback
 from .interconnect import from_network as from_network
 from .interconnect import multiply as multiply
 from .interconnect import parallel as parallel
+from .nnet_files import network_from_nnet as network_from_nnet
+from .onnx_files import from_onnx as from_onnx
+from .onnx_files import network_from_onnx as network_from_onnx

@@ -2,8 +2,8 @@
 
 `bound_methods` (`bounds`), `certification` (`certify`) and `attacks` (`attack`) are the entrances; `problem`,
 `input_sets` (`Box`, `SparseBox`) and `specification` say what is asked, `bounding.options` (`Dual`, `LP`) and
-`attacks.options` (`PGD`, ...) how; `bounding` holds the methods, `checking` the checker, which shares no code with
-them.
+`attacks.options` (`PGD`, ...) how; `vnnlib` reads properties from files, and `verify` is the command; `bounding` holds
+the methods, `checking` the checker, which shares no code with them.
 """
 
 import lazy_loader

@@ -24,3 +24,4 @@ from .problem import Problem as Problem
 from .sensitivity import SensitivityMatrix as SensitivityMatrix
 from .sensitivity import sensitivity_matrix as sensitivity_matrix
 from .specification import margins as margins
+from .vnnlib import read_vnnlib as read_vnnlib

@@ -60,7 +60,9 @@ def bounds(
         return _linear_programme(task, around, functionals, chosen.relaxation, box, sides)
     if isinstance(chosen, str) and chosen != "interval":
         return _box(task, around, functionals, chosen)
-    layers = task.layers
+    from implicit_models.robustness.layered.reading import layers_of
+
+    layers = layers_of(task)
     if layers is not None and not isinstance(chosen, LP):
         from implicit_models.robustness.layered.bounded import layered_bounds
 

@@ -34,7 +34,6 @@ from implicit_models.summaries import summary
 from implicit_models.wellposed import Certificate, _aggregate, _block_norms, certificate
 
 if TYPE_CHECKING:
-    from implicit_models.robustness.layered.network import LayeredNetwork
     from implicit_models.tracing.nodes import Graph
 
     Matrix: TypeAlias = Any  # scipy has no types: a checker cannot tell the two apart
@@ -93,16 +92,6 @@ class Problem:
                 " its states"
             )
         return found
-
-    @cached_property
-    def layers(self) -> LayeredNetwork | None:
-        """The layers of a model without feedback, as operators where the network is known and says the same, else from
-        the matrices; None with feedback."""
-        from implicit_models.robustness.layered.network import of_problem
-        from implicit_models.robustness.layered.reading import of_graph
-
-        found = None if self.graph is None else of_graph(self.graph, self)
-        return of_problem(self) if found is None else found
 
     def pre_activation(self, X: Float[np.ndarray, "N n"], U: Float[np.ndarray, "N p"]) -> Float[np.ndarray, "N n"]:
         """A x + B u + b of every sample."""

@@ -28,6 +28,7 @@ from implicit_models.robustness.layered.backward import Inputs
 from implicit_models.robustness.layered.crown import layer_bounds
 from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree, row_slack
 from implicit_models.robustness.layered.network import LayeredNetwork
+from implicit_models.robustness.layered.reading import layers_of
 from implicit_models.robustness.problem import Problem, problem
 from implicit_models.robustness.properties import Property
 from implicit_models.status import Status
@@ -95,7 +96,7 @@ def verify(
             feedback.
     """
     task = problem(model)
-    net = task.layers
+    net = layers_of(task)
     if net is None:
         raise ValueError("verify goes layer by layer, and this model feeds back: use certify")
     if (len(wanted.lower), wanted.unsafe[0].A.shape[1]) != (task.p, task.q):

@@ -8,6 +8,7 @@ with units its sparse matrix and these. Steps are used if they say what the matr
 from __future__ import annotations
 
 import math
+import weakref
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from implicit_models.compose.network import RULES
 from implicit_models.compose.values import Assembly, Value
-from implicit_models.robustness.layered.network import Affine, LayeredNetwork, Units
+from implicit_models.robustness.layered.network import Affine, LayeredNetwork, Units, of_problem
 from implicit_models.robustness.layered.operators import Convolution, Dense, Diagonal, Operator, of_matrix
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import rounding_of
@@ -24,6 +25,18 @@ from implicit_models.tracing import nodes as steps
 from implicit_models.tracing.nodes import Graph, Node
 
 AGREE = 64  # roundoffs of the sizes of all terms, within which steps and matrices are one model
+
+
+_READ: weakref.WeakKeyDictionary[Problem, LayeredNetwork | None] = weakref.WeakKeyDictionary()
+
+
+def layers_of(task: Problem) -> LayeredNetwork | None:
+    """The layers of a model without feedback, as operators where its network is known and says the same, else from the
+    matrices; None with feedback. Read once for each problem."""
+    if task not in _READ:
+        found = None if task.graph is None else of_graph(task.graph, task)
+        _READ[task] = of_problem(task) if found is None else found
+    return _READ[task]
 
 
 def of_graph(graph: Graph, task: Problem, dtype: torch.dtype = torch.float64) -> LayeredNetwork | None:

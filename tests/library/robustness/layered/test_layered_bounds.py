@@ -13,7 +13,7 @@ from implicit_models.compose import from_network
 from implicit_models.robustness import Box, Dual, SparseBox, bounds, certify, check, margins, sensitivity_matrix
 from implicit_models.robustness.layered.bounded import layered_bounds
 from implicit_models.robustness.layered.network import of_problem
-from implicit_models.robustness.layered.reading import of_graph
+from implicit_models.robustness.layered.reading import layers_of, of_graph
 from implicit_models.robustness.problem import from_matrices, problem
 from implicit_models.robustness.specification import specification
 
@@ -146,7 +146,9 @@ def test_layers_of_a_network_and_of_its_matrices_say_the_same(method, eps):
     network, rng = branches(), np.random.default_rng(0)
     model = from_network(network, (2, 9, 9))
     task = problem(model)
-    assert any(type(L).__name__ == "Convolution" for v in task.layers.values if hasattr(v, "parts") for _, L in v.parts)
+    assert any(
+        type(L).__name__ == "Convolution" for v in layers_of(task).values if hasattr(v, "parts") for _, L in v.parts
+    )
     U = rng.uniform(size=(2, 162))
     found = bounds(task, U, eps, method=method)
     without = bounds(dataclasses.replace(task, graph=None), U, eps, method=method)

@@ -1,0 +1,146 @@
+"""Answers on properties: against enumeration of activation patterns, inputs at hand, and the checker."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+from torch import nn
+
+from implicit_models import ImplicitModel
+from implicit_models.compose import from_network
+from implicit_models.robustness.layered.input_splits import SplitTree
+from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
+from implicit_models.robustness.verification import check_verification, verify
+
+
+def small(seed, widths=(2, 4, 3, 2)):
+    torch.manual_seed(seed)
+    modules = []
+    for a, b in zip(widths[:-1], widths[1:], strict=True):
+        modules += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*modules[:-1]).double()
+
+
+def least(network, lower, upper, row):
+    """min of row'y over the box: a linear programme for each pattern of the units."""
+    weights = [(m.weight.detach().numpy(), m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
+    best = np.inf
+    for pattern in itertools.product([0, 1], repeat=sum(len(b) for _, b in weights[:-1])):
+        M, c, rows, right, at = np.eye(len(lower)), np.zeros(len(lower)), [], [], 0
+        for W, b in weights[:-1]:
+            M, c = W @ M, W @ c + b
+            on = np.array(pattern[at : at + len(b)])
+            at += len(b)
+            sign = np.where(on, -1.0, 1.0)
+            rows.append(sign[:, None] * M)
+            right.append(-sign * c)
+            M, c = on[:, None] * M, on * c
+        W, b = weights[-1]
+        box = list(zip(lower, upper, strict=True))
+        found = linprog(row @ W @ M, np.concatenate(rows), np.concatenate(right), bounds=box)
+        if found.success:
+            best = min(best, found.fun + float(row @ (W @ c + b)))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_verdicts_on_both_sides_of_the_exact_minimum(seed):
+    network, row = small(seed), np.array([1.0, -1.0])
+    lower, upper = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
+    minimum, model = least(network, lower, upper, row), from_network(network, 2)
+    safe = Property(lower, upper, (Polyhedron(row[None], np.array([minimum - 1e-3])),))
+    found = verify(model, safe, timeout=60)
+    assert found.status == "safe" and found.witness is None and check_verification(model, safe, found)
+    unsafe = Property(lower, upper, (Polyhedron(row[None], np.array([minimum + 1e-3])),))
+    found = verify(model, unsafe, timeout=60)
+    assert found.status == "unsafe" and not check_verification(model, unsafe, found)
+    y = network(torch.from_numpy(found.witness)).detach().numpy()
+    assert row @ y <= minimum + 1e-3 and (lower <= found.witness).all() and (found.witness <= upper).all()
+
+
+def test_a_conjunction_needs_all_of_its_rows():
+    """y = (u, -u) on [-1, 1]: y_0 <= -0.5 is reached and y_1 <= -0.5 too, both together never."""
+    network = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 2, bias=False)).double()
+    with torch.no_grad():
+        network[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        network[2].weight.copy_(torch.tensor([[1.0, -1.0], [-1.0, 1.0]]))
+    model, half = from_network(network, 1), np.array([-0.5])
+    rows = np.eye(2)
+    both = Property([-1.0], [1.0], (Polyhedron(rows, np.array([-0.5, -0.5])),))
+    assert verify(model, both).status == "safe"
+    either = Property([-1.0], [1.0], tuple(Polyhedron(rows[k : k + 1], half) for k in range(2)))
+    assert verify(model, either).status == "unsafe"
+
+
+def test_a_label_that_is_kept():
+    network = small(7, (3, 6, 6, 4))
+    u = np.array([0.2, -0.1, 0.4])
+    label = int(network(torch.from_numpy(u)).argmax())
+    model = from_network(network, 3)
+    assert verify(model, keeps_label(u - 1e-4, u + 1e-4, label, 4), timeout=60).status == "safe"
+    wrong = keeps_label(u - 1e-4, u + 1e-4, (label + 1) % 4, 4)
+    assert verify(model, wrong, timeout=60).status == "unsafe"
+
+
+def test_an_interrupted_search_goes_on(tmp_path, monkeypatch):
+    network, row = small(1, (3, 8, 8, 2)), np.array([1.0, -1.0])
+    lower, upper = -np.ones(3), np.ones(3)
+    model, path = from_network(network, 3), tmp_path / "search.npz"
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 41)] * 3), -1).reshape(-1, 3)
+    near = float((network(torch.from_numpy(grid)).detach().numpy() @ row).min())
+    wanted = Property(lower, upper, (Polyhedron(row[None], np.array([near - 0.05])),))
+    assert verify(model, wanted, timeout=0.0, checkpoint=path).reason == "timeout" and path.exists()
+    step, calls = input_step(), []
+
+    def interrupted(self, most):
+        calls.append(most)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return step(self, most)
+
+    monkeypatch.setattr("implicit_models.robustness.layered.input_splits.InputSearch.step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verify(model, wanted, batch=4, checkpoint=path)
+    monkeypatch.undo()
+    found = verify(model, wanted, timeout=120, checkpoint=path)
+    assert found.status == "safe" and found.nodes > 4 and check_verification(model, wanted, found)
+    other = dataclasses.replace(wanted, lower=lower - 1)
+    with pytest.raises(ValueError, match="of another property"):
+        verify(model, other, checkpoint=path)
+
+
+def input_step():
+    from implicit_models.robustness.layered.input_splits import InputSearch
+
+    return InputSearch.step
+
+
+def test_trees_that_do_not_cover_the_box_are_refused():
+    network, row = small(0), np.array([1.0, -1.0])
+    lower, upper = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
+    model = from_network(network, 2)
+    minimum = least(network, lower, upper, row)
+    wanted = Property(lower, upper, (Polyhedron(row[None], np.array([minimum - 1e-2])),))
+    found = verify(model, wanted)
+    outside = SplitTree(np.array([0, -1, -1]), np.array([5.0, 0, 0]), np.array([[1, 2], [-1, -1], [-1, -1]]))
+    circle = SplitTree(np.array([0, 0, -1]), np.zeros(3), np.array([[1, 2], [1, 2], [-1, -1]]))
+    for tree in (outside, circle):
+        assert not check_verification(model, wanted, dataclasses.replace(found, tree=tree))
+    wrong = Property(lower, upper, (Polyhedron(row[None], np.array([minimum + 1e-2])),))
+    assert not check_verification(model, wrong, found)
+
+
+def test_what_does_not_fit_is_named():
+    model = from_network(small(0), 2)
+    with pytest.raises(ValueError, match="3 inputs and 2 outputs, the model has 2 and 2"):
+        verify(model, keeps_label(np.zeros(3), np.ones(3), 0, 2))
+    feedback = ImplicitModel(2, 2, 3, seed=0)
+    with pytest.raises(ValueError, match="feeds back: use certify"):
+        verify(feedback, keeps_label(np.zeros(2), np.ones(2), 0, 2))
+    with pytest.raises(ValueError, match=r"input 1 must lie between finite ends, got \[0.0, -1.0\]"):
+        Property([0.0, 0.0], [1.0, -1.0], (Polyhedron(np.eye(2), np.zeros(2)),))
+    with pytest.raises(ValueError, match="row 1 of a polyhedron"):
+        Polyhedron(np.array([[1.0], [np.nan]]), np.zeros(2))

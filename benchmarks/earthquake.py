@@ -56,14 +56,12 @@ def events(n: int, reach_deg: float, noise_s: float, noise_deg: float, table, *,
 
 
 def geiger(data, table, *, baz_deg: float = 0.0, sigma_s: float = NOISE_S, starts: int | None = None):
+    from implicit_models.seismology.event_data import Arrivals, BackAzimuths
     from implicit_models.seismology.geiger.events import STARTS, locate_events
 
-    angles = {"baz": data.back_azimuth, "sigma_baz": baz_deg} if baz_deg else {}
+    angles = {"back_azimuths": BackAzimuths(data.back_azimuth, baz_deg)} if baz_deg else {}
     return locate_events(
-        data.station_lat,
-        data.station_lon,
-        data.arrival_s,
-        sigma_s,
+        Arrivals(data.station_lat, data.station_lon, data.arrival_s, sigma_s),
         table=table,
         geographic=False,
         starts=starts or STARTS,

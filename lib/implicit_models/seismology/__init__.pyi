@@ -1,4 +1,8 @@
 from .encoding import Encoding as Encoding
+from .event_data import Arrivals as Arrivals
+from .event_data import BackAzimuths as BackAzimuths
+from .event_data import DepthRange as DepthRange
+from .event_data import ModelError as ModelError
 from .geiger.events import locate_events as locate_events
 from .geodesy import destination as destination
 from .geodesy import distance_azimuths as distance_azimuths

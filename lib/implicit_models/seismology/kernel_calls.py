@@ -28,6 +28,7 @@ def call_all() -> None:
 
 def _locate() -> None:
     """One event with an outlier, in an Earth of 10 km/s."""
+    from implicit_models.seismology.event_data import Arrivals
     from implicit_models.seismology.geiger.events import locate_events
     from implicit_models.seismology.table.travel_times import PTable
 
@@ -42,4 +43,4 @@ def _locate() -> None:
     lat, lon = np.array([[3.0, -2.0, 1.0, 5.0, -4.0, 0.0, 6.0]]), np.array([[4.0, 3.0, -5.0, -3.0, 1.0, 8.0, 7.0]])
     angle = np.degrees(np.arccos(np.cos(np.radians(lat)) * np.cos(np.radians(lon))))
     time = toy.lookup(100.0, angle)[0] + np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 60.0])
-    locate_events(lat, lon, time, table=toy, geographic=False)
+    locate_events(Arrivals(lat, lon, time), table=toy, geographic=False)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from implicit_models.seismology.event_data import Arrivals, BackAzimuths, DepthRange, ModelError
 from implicit_models.seismology.geiger.events import locate_events
 from implicit_models.seismology.location import Location
 from implicit_models.seismology.locations import BEYOND, OUTLIER, USED, Locations
@@ -105,19 +106,19 @@ def locate(
     usable = [group[group["flag"] == ""] for group in groups]
     arrays = {name: _padded(usable, name) for name in ("lat", "lon", "p_time", "elev_m", "sigma_s", "baz", "sigma_baz")}
     found = locate_events(
-        arrays["lat"],
-        arrays["lon"],
-        arrays["p_time"],
-        _or(arrays["sigma_s"], sigma_s),
-        elev_m=_or(arrays["elev_m"], 0.0),
-        baz=arrays["baz"],
-        sigma_baz=_or(arrays["sigma_baz"], sigma_baz),
+        Arrivals(
+            arrays["lat"],
+            arrays["lon"],
+            arrays["p_time"],
+            _or(arrays["sigma_s"], sigma_s),
+            elev_m=_or(arrays["elev_m"], 0.0),
+        ),
+        back_azimuths=BackAzimuths(arrays["baz"], _or(arrays["sigma_baz"], sigma_baz)),
+        depth=DepthRange(fixed_km=fixed_depth_km),
+        model_error=ModelError(model_error_s, range_deg=model_range_deg),
         table=table,
-        model_error_s=model_error_s,
-        model_range_deg=model_range_deg,
         prior_dof=prior_dof,
         outliers=outliers,
-        fixed_depth_km=fixed_depth_km,
     )
     return [_location(found, k, event, groups[k], confidence, sigma_s) for k, event in enumerate(events)]
 

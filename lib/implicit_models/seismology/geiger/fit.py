@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.kernels import kernel
-from implicit_models.seismology.event_data import EventData
+from implicit_models.seismology.event_data import DepthRange, EventData, ModelError
 from implicit_models.seismology.geiger.kernels import (
     DEGREE,
     Picks,
@@ -47,25 +47,14 @@ ROUNDS = 8  # of leaving out and taking back
 class Fit:
     """State of one call: solutions, and which picks are used."""
 
-    def __init__(
-        self,
-        data: EventData,
-        table: PTable,
-        low: float,
-        high: float,
-        fixed,
-        default,
-        starts: int,
-        model_error_s: float,
-        model_range_deg: float,
-    ) -> None:
+    def __init__(self, data: EventData, table: PTable, depth: DepthRange, model_error: ModelError, starts: int) -> None:
         self.data, self.table, self.starts = data, table, starts
-        self.model = model_error_s**2, model_range_deg * DEGREE
-        self.low, self.high = low, high
+        self.model = model_error.sigma_s**2, model_error.range_deg * DEGREE
+        low, high = self.low, self.high = float(depth.bounds[0]), float(depth.bounds[1])
         self.depths = np.unique(
             np.clip(DEPTHS, low, high)
         )  # a start outside the bounds may fit better than all within, and stay
-        self.fixed, self.default = fixed, default
+        self.fixed, self.default = depth.fixed_km, depth.default_km
         n, picks = data.n_events, data.time.size
         self.event = np.repeat(np.arange(n), np.diff(data.begin))
         self.state = np.full(picks, USED, np.int8)

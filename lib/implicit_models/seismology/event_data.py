@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.seismology.geodesy import geocentric_latitude
+from implicit_models.seismology.table.phases import PHASES
 from implicit_models.summaries import summary
 
-SURFACE_P_KM_S = 5.8  # Ak135's P velocity at the surface
+SURFACE_P_KM_S, SURFACE_S_KM_S = 5.8, 3.46  # Ak135's velocities at the surface
 
 
 DEEPEST_KM = 700.0
@@ -22,10 +23,12 @@ class Arrivals:
     """Arrival times of N events at S stations at most.
 
     Attributes:
-        lat, lon: (N, S) of the stations, degrees.
-        time: (N, S) P picks in s on any clock; NaN where a station has none.
+        lat, lon: (N, S) of the stations, degrees; one that has several picks stands as often.
+        time: (N, S) picks in s on any clock; NaN where a station has none.
         sigma_s: standard deviation of the picks in s, a number or one a pick.
-        elev_m: of the stations in m; the picks are brought to sea level by elevation / 5.8 km/s.
+        elev_m: of the stations in m; the picks are brought to sea level by elevation / 5.8 km/s, an S by elevation /
+            3.46 km/s.
+        phase: (N, S) names among `table.phases.PHASES`; None: all are P.
     """
 
     lat: Float[np.ndarray, "N S"]
@@ -33,6 +36,7 @@ class Arrivals:
     time: Float[np.ndarray, "N S"]
     sigma_s: float | Float[np.ndarray, "N S"] = 0.5
     elev_m: float | Float[np.ndarray, "N S"] = 0.0
+    phase: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return summary(self)
@@ -114,6 +118,7 @@ class EventData:
     weight: np.ndarray
     baz: np.ndarray
     baz_weight: np.ndarray
+    phase: np.ndarray
     reference: np.ndarray
     shape: tuple[int, int]
 
@@ -175,7 +180,10 @@ def event_data(
     reference = np.min(time, axis=1, initial=np.inf, where=present)
     reference[~np.isfinite(reference)] = 0.0
     counts = present.sum(axis=1)
-    clock = time[present] - np.repeat(reference, counts) - flat["elev_m"] / 1000 / SURFACE_P_KM_S
+    phase = _phases(arrivals.phase, time.shape, present)
+    shear = np.isin(phase, [PHASES.index(name) for name in ("S", "Sg", "Sn")])
+    speed = np.where(shear, SURFACE_S_KM_S, SURFACE_P_KM_S)
+    clock = time[present] - np.repeat(reference, counts) - flat["elev_m"] / 1000 / speed
     has = ~np.isnan(flat["baz"])
     return EventData(
         begin=np.r_[0, np.cumsum(counts)],
@@ -185,6 +193,27 @@ def event_data(
         weight=1 / (flat["sigma_s"] ** 2 + model_error.sigma_s**2),
         baz=np.radians(np.where(has, flat["baz"], 0.0)),
         baz_weight=np.where(has, 1 / np.radians(flat["sigma_baz"]) ** 2, 0.0),
+        phase=phase,
         reference=reference,
         shape=time.shape,
     )
+
+
+def _phases(given: np.ndarray | None, shape: tuple[int, int], present: np.ndarray) -> np.ndarray:
+    """Index in PHASES of the picks that are present."""
+    if given is None:
+        return np.zeros(int(present.sum()), np.int64)
+    names = np.asarray(given)
+    if names.shape != shape:
+        raise ValueError(f"phase has shape {names.shape}, time has {shape}")
+    out = np.full(shape, -1)
+    for index, name in enumerate(PHASES):
+        out[names == name] = index
+    wrong = np.argwhere(present & (out < 0))
+    if wrong.size:
+        event, station = wrong[0]
+        raise ValueError(
+            f"phase of event {event}, station {station} must be one of {', '.join(PHASES)}, got"
+            f" {str(names[event, station])!r}"
+        )
+    return out[present]

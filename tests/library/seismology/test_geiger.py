@@ -14,6 +14,7 @@ from implicit_models.seismology.geiger import kernels
 from implicit_models.seismology.geiger.events import locate_events
 from implicit_models.seismology.geodesy import destination, distance_azimuths, geocentric_latitude
 from implicit_models.seismology.locations import ABSENT, BEYOND, OUTLIER, USED
+from implicit_models.seismology.table.phases import p_alone
 from implicit_models.seismology.table.travel_times import build_p_table
 from implicit_models.seismology.uncertainty import covariances, ellipse_of
 
@@ -72,13 +73,15 @@ def test_gradient_of_chi_square_by_differences(table, lat):
     u, z, place = unit(lat, 20.0), 123.4, unit(station_lat, station_lon)
     time, weight = rng.uniform(200, 260, 7), rng.uniform(0.5, 2, 7)
     baz, baz_weight = rng.uniform(-3, 3, 7), np.where(rng.random(7) < 0.7, rng.uniform(5, 20, 7), 0.0)
-    picks, system = kernels.Picks(place, time, weight, baz, baz_weight), kernels.system_of(7)
+    phases = p_alone(table)
+    picks = kernels.Picks(place, time, weight, baz, baz_weight, np.zeros(7, np.int64))
+    system = kernels.system_of(7)
     north, east, g = system.north, system.east, system.g
 
     def chi2(at, depth):
-        return kernels.normal_equations(at, depth, picks, table.arrays, kernels.system_of(7))[0]
+        return kernels.normal_equations(at, depth, picks, phases, kernels.system_of(7))[0]
 
-    kernels.normal_equations(u, z, picks, table.arrays, system)
+    kernels.normal_equations(u, z, picks, phases, system)
     reached, step = np.empty(3), 1e-6
     for axis, (a, b) in enumerate(((step, 0.0), (0.0, step))):
         sides = []
@@ -95,7 +98,8 @@ def test_jacobian_by_differences(table, depth, dist):
     station_lat, station_lon = around(lat, lon, np.full(6, dist), np.arange(6) * 60.0)
     u, place = unit(lat, lon), unit(station_lat, station_lon)
     system, none = kernels.system_of(6), np.zeros(6)
-    kernels.jacobian(u, depth, kernels.Picks(place, none, none, none, none), table.arrays, system)
+    picks = kernels.Picks(place, none, none, none, none, np.zeros(6, np.int64))
+    kernels.jacobian(u, depth, picks, p_alone(table), system)
     J = system.J
     step = 1e-5
     for axis, moved in enumerate(((lat + step, lon), (lat, lon + step / math.cos(math.radians(lat))))):

@@ -4,8 +4,8 @@
     back-azimuths
 
 from a grid of starts an event (`geiger.starts`), with outliers set aside (`outliers`) and the covariance of
-`uncertainty`. T is the table's first P; a pick that turns out to lie beyond the end of the direct P is refused as P and
-left out.
+`uncertainty`. T is that of the pick's phase: the first P, the first S, pP or sP. A pick that turns out to lie where its
+phase does not arrive, as beyond the end of the direct P, is refused and left out.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import math
 
 import numpy as np
 
-from implicit_models.seismology.event_data import Arrivals, BackAzimuths, DepthRange, ModelError, event_data
+from implicit_models.seismology.event_data import Arrivals, BackAzimuths, DepthRange, EventData, ModelError, event_data
 from implicit_models.seismology.geiger.fit import Fit
 from implicit_models.seismology.locations import Locations
+from implicit_models.seismology.table.phases import PHASES, PhaseTable, build_phase_table
 from implicit_models.seismology.table.travel_times import PTable, build_p_table
 
 STARTS = 8
@@ -27,7 +28,7 @@ def locate_events(
     arrivals: Arrivals,
     *,
     back_azimuths: BackAzimuths | None = None,
-    table: PTable | None = None,
+    table: PTable | PhaseTable | None = None,
     depth: DepthRange = WHOLE_RANGE,
     model_error: ModelError = NO_MODEL_ERROR,
     prior_dof: float = math.inf,
@@ -40,7 +41,8 @@ def locate_events(
     Args:
         arrivals: picks and their stations.
         back_azimuths: measured at some of the stations.
-        table: from `build_p_table`; None: the default Ak135 table.
+        table: from `build_p_table`, or where there are other phases than P from `build_phase_table`; None: the default
+            Ak135 table.
         depth: bounds, or a depth for all events.
         model_error: of the travel times.
         prior_dof: K of `uncertainty`; inf: the standard deviations are taken at their word.
@@ -58,8 +60,8 @@ def locate_events(
     Source:
         Geiger (1912); Ak135, Kennett, Engdahl & Buland (1995).
     """
-    table = build_p_table() if table is None else table
     data = event_data(arrivals, back_azimuths, model_error, geographic)
+    table = _table_of(data, table)
     _check_table(depth, table)
     if not prior_dof >= 0:
         raise ValueError(f"prior_dof must be 0 or more, got {prior_dof}")
@@ -72,7 +74,17 @@ def locate_events(
     return fit.finished(prior_dof, geographic)
 
 
-def _check_table(depth: DepthRange, table: PTable) -> None:
+def _table_of(data: EventData, table: PTable | PhaseTable | None) -> PTable | PhaseTable:
+    """The table of the phases that are there; of P alone, P's."""
+    if not data.phase.any():
+        return build_p_table() if table is None else table.p if isinstance(table, PhaseTable) else table
+    if isinstance(table, PTable):
+        name = PHASES[int(data.phase.max())]
+        raise ValueError(f"the picks have the phase {name}: a table of P has none, build_phase_table() has")
+    return build_phase_table() if table is None else table
+
+
+def _check_table(depth: DepthRange, table: PTable | PhaseTable) -> None:
     (low, high), depths, dist = depth.bounds, table.depths_km, table.dist_deg
     if depths[0] > low or depths[-1] < min(high, 690.0) or dist[0] > 0 or dist[-1] < 180:
         raise ValueError(

@@ -13,6 +13,8 @@ from implicit_models.seismology.table.phases import PHASES
 from implicit_models.summaries import summary
 
 SURFACE_P_KM_S, SURFACE_S_KM_S = 5.8, 3.46  # Ak135's velocities at the surface
+SHEAR_ERROR = 1.8  # of an S beside a P: the same relative error of velocities, over the longer time
+SHEAR = [PHASES.index(name) for name in ("S", "Sg", "Sn")]
 
 
 DEEPEST_KM = 700.0
@@ -90,7 +92,8 @@ class ModelError:
     """What the Earth model does not know of travel times.
 
     Attributes:
-        sigma_s: standard deviation in s, added in quadrature to that of the picks.
+        sigma_s: standard deviation in s of the time of a P, added in quadrature to that of the pick; of an S it is 1.8
+            times this.
         range_deg: distance of stations over which these errors are alike, for the covariance; 0: independent.
 
     Raises:
@@ -181,7 +184,7 @@ def event_data(
     reference[~np.isfinite(reference)] = 0.0
     counts = present.sum(axis=1)
     phase = _phases(arrivals.phase, time.shape, present)
-    shear = np.isin(phase, [PHASES.index(name) for name in ("S", "Sg", "Sn")])
+    shear = np.isin(phase, SHEAR)
     speed = np.where(shear, SURFACE_S_KM_S, SURFACE_P_KM_S)
     clock = time[present] - np.repeat(reference, counts) - flat["elev_m"] / 1000 / speed
     has = ~np.isnan(flat["baz"])
@@ -190,7 +193,7 @@ def event_data(
         cell=cell,
         place=np.ascontiguousarray(place),
         time=clock,
-        weight=1 / (flat["sigma_s"] ** 2 + model_error.sigma_s**2),
+        weight=1 / (flat["sigma_s"] ** 2 + (np.where(shear, SHEAR_ERROR, 1.0) * model_error.sigma_s) ** 2),
         baz=np.radians(np.where(has, flat["baz"], 0.0)),
         baz_weight=np.where(has, 1 / np.radians(flat["sigma_baz"]) ** 2, 0.0),
         phase=phase,

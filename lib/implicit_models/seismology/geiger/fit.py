@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.kernels import kernel
-from implicit_models.seismology.event_data import DepthRange, EventData, ModelError
+from implicit_models.seismology.event_data import SHEAR_ERROR, DepthRange, EventData, ModelError
 from implicit_models.seismology.geiger.kernels import (
     DEGREE,
     Picks,
@@ -23,7 +23,7 @@ from implicit_models.seismology.geiger.kernels import (
     system_of,
 )
 from implicit_models.seismology.geiger.outliers import CUT, LEAST_PICKS, robust_locate
-from implicit_models.seismology.geiger.starts import DEPTHS, POINTS, RINGS, all_chord_times, locate_many
+from implicit_models.seismology.geiger.starts import DEPTHS, DEPTHS_WITH_S, POINTS, RINGS, all_chord_times, locate_many
 from implicit_models.seismology.geodesy import geographic_latitude
 from implicit_models.seismology.locations import (
     ABSENT,
@@ -36,7 +36,7 @@ from implicit_models.seismology.locations import (
     Locations,
 )
 from implicit_models.seismology.table.kernels import outside_window
-from implicit_models.seismology.table.phases import PhaseTable, p_alone
+from implicit_models.seismology.table.phases import S_SHEAF, PhaseTable, p_alone
 from implicit_models.seismology.table.travel_times import PTable
 from implicit_models.seismology.uncertainty import covariances
 
@@ -56,7 +56,7 @@ class Fit:
         self.model = model_error.sigma_s**2, model_error.range_deg * DEGREE
         low, high = self.low, self.high = float(depth.bounds[0]), float(depth.bounds[1])
         self.depths = np.unique(
-            np.clip(DEPTHS, low, high)
+            np.clip(DEPTHS_WITH_S if isinstance(table, PhaseTable) else DEPTHS, low, high)
         )  # a start outside the bounds may fit better than all within, and stay
         self.rows = all_chord_times(self.phases, self.depths)
         self.fixed, self.default = depth.fixed_km, depth.default_km
@@ -135,7 +135,7 @@ class Fit:
 
         data, n = self.data, self.data.n_events
         events, robust_tries = np.flatnonzero(self.located), np.zeros(n, np.int64)
-        size_of = np.sqrt(data.weight)
+        size_of, returned = np.sqrt(data.weight), data.phase == 0
         for _ in range(ROUNDS):
             if events.size == 0:
                 return
@@ -158,6 +158,9 @@ class Fit:
             if outliers:
                 self._set_angles_aside(current & ~suspect)
             refused = self.beyond & (current & ~suspect)[self.event] & (self.state != BEYOND)
+            # An Sg, an Sn or a depth phase may come back once, when the location moves; a P stays out.
+            again = (self.state == BEYOND) & ~self.beyond & ~returned & (current & ~suspect)[self.event]
+            self.state[again], returned[again] = USED, True
             left = np.bincount(self.event[(self.state == USED) & ~refused], minlength=n)
             self.state[refused & (left >= 3)[self.event]] = BEYOND
             events = np.union1d(
@@ -348,9 +351,13 @@ def _describe(begin, picks, phases, p_end_deg, model_variance, model_range, out,
         for k in range(4):
             copy(information[e, k], scatter[e, k])
         if model_variance > 0 and model_range > 0:
+            size = np.ones(b - a)
+            for i in range(b - a):
+                if phases[6][own.phase[i]] == S_SHEAF:
+                    size[i] = SHEAR_ERROR
             for i in range(b - a):
                 for j in range(i):
-                    shared = weight[a + i] * weight[a + j] * model_variance
+                    shared = weight[a + i] * weight[a + j] * model_variance * size[i] * size[j]
                     if shared > 0:
                         shared *= math.exp(-angle_between(place[a + i], place[a + j]) / model_range)
                         for k in range(4):

@@ -28,6 +28,8 @@ from implicit_models.seismology.table.kernels import outside_window
 RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
 POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
 DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+# With S the depths of the crust differ, and minima lie on both sides of its boundaries.
+DEPTHS_WITH_S = np.array([5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 SHADOW_PRICE = (
     12.25  # in chi-square, of a pick that a location puts beyond the direct P: 3.5 standard deviations, an outlier's
 )

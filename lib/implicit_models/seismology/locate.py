@@ -104,7 +104,7 @@ def locate(
                 f"a learned locator finds the depth itself: fixed_depth_km = {fixed_depth_km} is for the method"
                 " 'geiger'"
             )
-        return _by_network([group for _, group in picks.groupby("event", sort=False)], method, table)
+        return _by_network([group for _, group in picks.groupby("event", sort=False)], method, p_table(table))
     if method != "geiger":
         raise ValueError(f"method must be 'geiger' or a LearnedLocator (LearnedLocator.load(FILE)), got {method!r}")
     if isinstance(table, PTable):
@@ -130,6 +130,10 @@ def locate(
         outliers=outliers,
     )
     return batch.locations(found, confidence, sigma_s)
+
+
+def p_table(table: PTable | PhaseTable | None) -> PTable | None:
+    return table.p if isinstance(table, PhaseTable) else table
 
 
 def _by_network(groups: list, locator: LearnedLocator, table: PTable | None) -> list[Location]:

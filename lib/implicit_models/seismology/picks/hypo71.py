@@ -31,7 +31,8 @@ def read_phase_file(path: Path, text: str) -> list[Pick]:
     Raises:
         ValueError: a line that is none, with its number.
     """
-    picks, event, ended = [], 1, False
+    picks: list[Pick] = []
+    event, ended = 1, False
     for number, line in enumerate(text.splitlines(), start=1):
         if ENDS.match(line):
             ended = True
@@ -42,14 +43,8 @@ def read_phase_file(path: Path, text: str) -> list[Pick]:
             event += 1
         ended = False
         try:
-            year = int(line[9:11])
-            minute = dt.datetime(
-                year + (2000 if year < 70 else 1900),
-                *(int(line[i : i + 2]) for i in (11, 13)),
-                hour=int(line[15:17]),
-                minute=int(line[17:19]),
-                tzinfo=dt.UTC,
-            )
+            year, month, day, hour, clock = (int(line[k : k + 2]) for k in range(9, 19, 2))
+            minute = dt.datetime(year + (2000 if year < 70 else 1900), month, day, hour, clock, tzinfo=dt.UTC)
             start = (minute - EPOCH).total_seconds()
             picks.append(
                 _pick(line, event, start + float(line[19:24].replace(" ", "0")), line[5].upper(), line[7], number)

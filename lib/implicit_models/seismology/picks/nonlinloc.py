@@ -28,7 +28,8 @@ def read_observations(path: Path, text: str) -> list[Pick]:
     Raises:
         ValueError: a line that is none, with its number.
     """
-    picks, event, blank = [], 1, False
+    picks: list[Pick] = []
+    event, blank = 1, False
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith(("#", "PUBLIC_ID", "COMMENT", "END_PHASE", "PHASE ")):
             blank = blank or not line.strip()

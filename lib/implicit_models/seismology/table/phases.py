@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,16 +88,14 @@ def build_phase_table(
     p = build_p_table(depths_km, dist_deg, model=model, shadow="diffracted", progress=progress, cache=cache)
     sheaves = [_as_arrays(p)]
     for name in SHEAVES[1:]:
-        arrays = cached(
-            name, model, p.depths_km, p.dist_deg, cache, lambda name=name: _tabulate(name, p, model, progress)
-        )
-        sheaves.append(arrays)
+        build = functools.partial(_tabulate, name, p, model, progress)
+        sheaves.append(cached(name, model, p.depths_km, p.dist_deg, cache, build))
     first, count = [], 0
     for sheaf in sheaves:
         first.append(np.where(sheaf["first"] < 0, -1, sheaf["first"] + 16 * count).astype(np.int32))
         count += len(sheaf["sheets"])
     window = np.stack([_window(name, p, dict(zip(SHEAVES, sheaves))) for name in PHASES])
-    arrays = (
+    stacked = (
         p.arrays[0],
         np.stack([sheaf["nodes"] for sheaf in sheaves]),
         np.stack(first),
@@ -105,7 +104,7 @@ def build_phase_table(
         window,
         SHEAF_OF,
     )
-    return PhaseTable(p, p.depths_km, p.dist_deg, window, model, arrays)
+    return PhaseTable(p, p.depths_km, p.dist_deg, window, model, stacked)
 
 
 def p_alone(table: PTable | PhaseTable) -> tuple[np.ndarray, ...]:
@@ -126,7 +125,7 @@ def _tabulate(name: str, p: PTable, model: str, progress: bool) -> dict[str, np.
         times = lambda depth, above: ray_branches.branch_times(medium, depth, grid, above=above)
         crust = int(np.searchsorted(medium.boundaries(), MOHO_KM + 1e-6))  # branches that turn above the mantle
 
-        def begins(_, best: np.ndarray) -> float:
+        def begins(branches: ray_branches.Branches, best: np.ndarray) -> float:
             mantle = np.flatnonzero(best >= crust)
             return (
                 NEVER if not mantle.size or mantle[0] == 0 else float(p.dist_deg[mantle[0] - 1 : mantle[0] + 1].mean())
@@ -136,7 +135,7 @@ def _tabulate(name: str, p: PTable, model: str, progress: bool) -> dict[str, np.
         up = ray_branches.earth(model, "P" if name == "pP" else "S")
         times = lambda depth, above: depth_phases.reflected_times(medium, up, depth, grid, above=above)
 
-        def begins(branches: ray_branches.Branches, _) -> float:
+        def begins(branches: ray_branches.Branches, best: np.ndarray) -> float:
             arrives = branches.reached.any(axis=0) | (grid > branches.end)
             gaps = np.flatnonzero(~arrives)
             return float(p.dist_deg[gaps[-1] + 1]) if gaps.size and gaps[-1] + 1 < grid.size else NEVER

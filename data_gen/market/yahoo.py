@@ -10,13 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import io
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Shaped
 
 from data_gen.core.dataset import DatasetUnavailable
-from implicit_models.summaries import summary
+from data_gen.market.daily_bars import DailyBars, check_daily_bars
 
 # Days that Yahoo keeps, by interval; None is all.
 KEPT_DAYS: dict[str, int | None] = {
@@ -39,25 +37,6 @@ REMEDY = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class DailyBars:
-    """Daily bars: dates (D,) datetime64[D]; prices in dollars, adjusted for splits by Yahoo; volume in shares."""
-
-    dates: Shaped[np.ndarray, " D"]
-    open: Float[np.ndarray, " D"]
-    high: Float[np.ndarray, " D"]
-    low: Float[np.ndarray, " D"]
-    close: Float[np.ndarray, " D"]
-    volume: Float[np.ndarray, " D"]
-
-    def __repr__(self) -> str:
-        return summary(self)
-
-    def parkinson(self) -> Float[np.ndarray, " D"]:
-        """Variance of each day's log price from its range, ln(high / low)^2 / (4 ln 2) (Parkinson 1980)."""
-        return np.log(self.high / self.low) ** 2 / (4 * np.log(2))
-
-
 def daily_bars(symbol: str, first: str, last: str) -> DailyBars:
     """Daily bars of a stock from Yahoo.
 
@@ -67,11 +46,13 @@ def daily_bars(symbol: str, first: str, last: str) -> DailyBars:
 
     Raises:
         DatasetUnavailable: no network, no such symbol, or an empty answer.
+        BarsError: an answer whose bars are doubled, out of order or inconsistent.
         ImportError: yfinance is not installed.
     """
     frame = download(symbol, first, last, "1d")
-    columns = [frame[name].to_numpy(dtype=np.float64) for name in ("Open", "High", "Low", "Close", "Volume")]
-    return DailyBars(frame.index.to_numpy().astype("datetime64[D]"), *columns)
+    values = {name.lower(): frame[name].to_numpy(np.float64) for name in ("Open", "High", "Low", "Close", "Volume")}
+    days = frame.index.to_numpy().astype("datetime64[D]")
+    return check_daily_bars(days, values, source=f"Yahoo's {symbol}", accept=("non_positive",))
 
 
 def download(symbol: str, first: str, last: str, interval: str = "1d"):

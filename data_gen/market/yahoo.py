@@ -3,12 +3,19 @@
 Yahoo keeps 30 days of 1-minute bars and 730 of hourly ones. Without a network the client returns an empty frame, or
 raises that the stock may be delisted. An empty answer is a failure here, whatever its reason, and the message names
 what can be done instead.
+
+    python -m data_gen.market.yahoo AMC 2015-01-01 2021-12-31 [--out amc.csv]
+
+prints how the days moved, year by year, which is what a synthetic market is calibrated to, and keeps the bars. They are
+of days: nothing at Yahoo has the minutes of past years. Exit status 1: Yahoo gave nothing; the message says what to do.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import io
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
@@ -102,3 +109,31 @@ def download(symbol: str, first: str, last: str, interval: str = "1d"):
         )
         raise DatasetUnavailable(what, [("Yahoo", why)], REMEDY)
     return frame
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m data_gen.market.yahoo", description=__doc__.split("\n")[0])
+    parser.add_argument("symbol")
+    parser.add_argument("first", help="date, such as 2015-01-01")
+    parser.add_argument("last", help="date, included")
+    parser.add_argument("--out", metavar="FILE", help="CSV that data_gen.market.daily_bars.read_daily_bars reads")
+    options = parser.parse_args(arguments)
+    try:
+        bars = daily_bars(options.symbol, options.first, options.last)
+    except (DatasetUnavailable, ImportError, ValueError) as error:
+        print(f"yahoo: {error}", file=sys.stderr)
+        return 1
+    years = bars.dates.astype("datetime64[Y]")
+    print(f"{options.symbol}: {len(bars)} daily bars\nyear  days  mean price  standard deviation from the days' ranges")
+    for year in np.unique(years):
+        own = years == year
+        print(f"{year}  {own.sum():>4}  {bars.close[own].mean():>10.2f}  {np.sqrt(bars.parkinson()[own].mean()):.4f}")
+    if options.out:
+        table = np.column_stack([bars.dates.astype(str), bars.open, bars.high, bars.low, bars.close, bars.volume])
+        np.savetxt(options.out, table, "%s", ",", header="date,open,high,low,close,volume", comments="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,7 +11,7 @@ from .geodesy import geographic_latitude as geographic_latitude
 from .learned import LearnedLocator as LearnedLocator
 from .location import Location as Location
 from .picks.files import read_picks as read_picks
-from .stations import read_stations as read_stations
+from .station_lists import read_stations as read_stations
 from .table.phases import PhaseTable as PhaseTable
 from .table.phases import build_phase_table as build_phase_table
 from .table.travel_times import PTable as PTable

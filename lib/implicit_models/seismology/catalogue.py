@@ -17,8 +17,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
+from implicit_models.seismology.leap_seconds import civil
 from implicit_models.seismology.location import Location, utc
-from implicit_models.seismology.picks.leap_seconds import civil
 
 ARRIVAL = ("station", "phase", "p_time", "sigma_s", "dist_deg", "azimuth", "residual_s", "used", "reason")
 KM_PER_DEGREE = math.pi / 180 * 6371.0

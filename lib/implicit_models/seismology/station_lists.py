@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 from pathlib import Path
 
-from implicit_models.seismology.csv_rows import check_doubled, decoded, number, records
+from implicit_models.seismology.csv_rows import check_doubled, content, decoded, number, records
+from implicit_models.seismology.leap_seconds import utc_moment
 from implicit_models.seismology.stations import COLUMNS, Station, Stations, coordinate
 
+DEFAULT_LIST = "isc_station_list.csv.gz"
 HYPOINVERSE = re.compile(
     r"^(?P<name>\S.{4}) (?P<net>[A-Z0-9]{2}).{7}(?P<lat>[ \d]\d) (?P<latm>[ \d.]{7})(?P<ns>[NS ])"
     r"(?P<lon>[ \d]{2}\d) (?P<lonm>[ \d.]{7})(?P<ew>[EW ])(?P<elev>[ \d-]{3}\d)"
@@ -35,13 +38,28 @@ HYPODD = re.compile(
 )
 
 
-def read(path: Path, raw: bytes) -> Stations:
-    """The list of a file's content.
+def read_stations(path: str | Path | None = None) -> Stations:
+    """Read a station list.
+
+    Args:
+        path: a table with the columns sta, lat, lon (degrees, geographic) and elev_m (metres), FDSN station text, lines
+            of NonLinLoc, HYPOINVERSE, HypoDD, HYPO71 or SEISAN, compressed or not; StationXML and
+            SeisComP's inventory need obspy. None: isc_station_list.csv.gz in the folder that IMPLICIT_DATA names.
 
     Raises:
+        FileNotFoundError: no such file, or path is None and there is no default; the message says what to give.
         ValueError: a missing column, or a value that is not a coordinate, with its row.
-        ImportError: XML without obspy.
     """
+    default = path is None
+    path = _default() if path is None else Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no station list at {path}")
+    found = _read(path, content(path))
+    found.default = default
+    return found
+
+
+def _read(path: Path, raw: bytes) -> Stations:
     if raw.lstrip()[:1] == b"<":
         return _xml(path, raw)
     lines = decoded(path, raw).splitlines()
@@ -80,8 +98,6 @@ def _station(texts, path: Path, row: int, start: float = -math.inf, end: float =
 
 
 def _fdsn_text(path: Path, lines: list[str]) -> Stations:
-    from implicit_models.seismology.picks.leap_seconds import utc_moment
-
     found = Stations(str(path), networks=True)
     header = [name.strip().lower() for name in lines[0].lstrip("# ").split("|")]
     wanted = ("network", "station", "latitude", "longitude", "elevation")
@@ -192,3 +208,13 @@ def _xml(path: Path, raw: bytes) -> Stations:
             )
             _add(found, network.code, station.code, Station(*place, row, start, end))
     return found
+
+
+def _default() -> Path:
+    named = os.environ.get("IMPLICIT_DATA")
+    if not named:
+        raise FileNotFoundError(
+            f"the picks need a station list: name one (columns {', '.join(COLUMNS)}), or put {DEFAULT_LIST} into a"
+            " folder that IMPLICIT_DATA names, which is not set"
+        )
+    return Path(named).expanduser() / DEFAULT_LIST

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from implicit_models.seismology.csv_rows import content, number
+from implicit_models.seismology.csv_rows import number
 from implicit_models.summaries import summary
 
-DEFAULT_LIST = "isc_station_list.csv.gz"
 COLUMNS = ("sta", "lat", "lon", "elev_m")
 SAME_PLACE_DEG = 0.01  # entries of one name this close are one station (epochs, sensors of one site)
 ELEVATION_M = (-11_000.0, 9_000.0)
@@ -106,29 +104,6 @@ class Stations:
         return self.default and network[:1] in TEMPORARY and network != "XX"
 
 
-def read_stations(path: str | Path | None = None) -> Stations:
-    """Read a station list.
-
-    Args:
-        path: a table with the columns sta, lat, lon (degrees, geographic) and elev_m (metres), FDSN station text, lines
-            of NonLinLoc, HYPOINVERSE, HypoDD, HYPO71 or SEISAN (`station_lists`), compressed or not; StationXML and
-            SeisComP's inventory need obspy. None: isc_station_list.csv.gz in the folder that IMPLICIT_DATA names.
-
-    Raises:
-        FileNotFoundError: no such file, or path is None and there is no default; the message says what to give.
-        ValueError: a missing column, or a value that is not a coordinate, with its row.
-    """
-    from implicit_models.seismology import station_lists
-
-    default = path is None
-    path = _default() if path is None else Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no station list at {path}")
-    found = station_lists.read(path, content(path))
-    found.default = default
-    return found
-
-
 def coordinate(text: str | float | None, name: str, where: str) -> float:
     """A latitude ("lat"), longitude ("lon") or elevation ("elev_m") as a number in its range.
 
@@ -146,13 +121,3 @@ def coordinate(text: str | float | None, name: str, where: str) -> float:
 def _near(a: Station, b: Station) -> bool:
     turn = abs((a.lon - b.lon + 180) % 360 - 180) * math.cos(math.radians(a.lat))
     return math.hypot(a.lat - b.lat, turn) <= SAME_PLACE_DEG
-
-
-def _default() -> Path:
-    named = os.environ.get("IMPLICIT_DATA")
-    if not named:
-        raise FileNotFoundError(
-            f"the picks need a station list: name one (columns {', '.join(COLUMNS)}), or put {DEFAULT_LIST} into a"
-            " folder that IMPLICIT_DATA names, which is not set"
-        )
-    return Path(named).expanduser() / DEFAULT_LIST

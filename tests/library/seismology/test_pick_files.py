@@ -286,7 +286,7 @@ def test_other_midnights_have_no_leap_second(read):
 
 
 def test_a_clock_that_ran_on_is_written_as_utc_again():
-    from implicit_models.seismology.picks.leap_seconds import civil
+    from implicit_models.seismology.leap_seconds import civil
 
     midnight = epoch(2017, 1, 1)
     np.testing.assert_array_equal(

@@ -6,7 +6,8 @@ import math
 import pytest
 
 from implicit_models.seismology.picks.files import read_picks
-from implicit_models.seismology.stations import AmbiguousStation, read_stations
+from implicit_models.seismology.station_lists import read_stations
+from implicit_models.seismology.stations import AmbiguousStation
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from implicit_models.seismology.stations import DEFAULT_LIST, read_stations
+from implicit_models.seismology.station_lists import DEFAULT_LIST, read_stations
 
 LIST = "sta,altsta,lat,lon,elev_m\nAAA,AAA,43.2717,76.9467,800.0\nTLG,TLG,43.23,77.23,-20\n"
 

@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 
 from implicit_models.seismology.csv_rows import check_doubled, content, finite, records
-from implicit_models.seismology.picks.leap_seconds import LeapSecond, utc_moment
+from implicit_models.seismology.leap_seconds import LeapSecond, utc_moment
 from implicit_models.seismology.picks.pick import Pick
 from implicit_models.seismology.stations import coordinate
 

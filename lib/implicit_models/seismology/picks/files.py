@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from implicit_models.seismology.csv_rows import content
+from implicit_models.seismology.leap_seconds import run_on
 from implicit_models.seismology.picks.joins import (
     check_places,
     flag_far_codes,
@@ -18,7 +19,6 @@ from implicit_models.seismology.picks.joins import (
     flag_repeats,
     join_stations,
 )
-from implicit_models.seismology.picks.leap_seconds import run_on
 from implicit_models.seismology.picks.pick import COLUMNS, Pick
 from implicit_models.seismology.stations import Stations
 

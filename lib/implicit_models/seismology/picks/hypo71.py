@@ -13,8 +13,8 @@ import datetime as dt
 import re
 from pathlib import Path
 
+from implicit_models.seismology.leap_seconds import EPOCH
 from implicit_models.seismology.picks.catalogue_rows import no_weight
-from implicit_models.seismology.picks.leap_seconds import EPOCH
 from implicit_models.seismology.picks.pick import Pick
 
 LINE = re.compile(r"^[A-Z0-9][A-Z0-9 ]{3}[ EIei.?][Pp].[ 0-9] \d{10}[ \d]{2}\.?[ \d.]{2,3}")

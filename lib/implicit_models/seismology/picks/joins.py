@@ -10,7 +10,8 @@ import numpy as np
 
 from implicit_models.seismology.picks.phase_names import phase_of
 from implicit_models.seismology.picks.pick import NOT_USED, Pick
-from implicit_models.seismology.stations import SAME_PLACE_DEG, AmbiguousStation, Stations, coordinate, read_stations
+from implicit_models.seismology.station_lists import read_stations
+from implicit_models.seismology.stations import SAME_PLACE_DEG, AmbiguousStation, Stations, coordinate
 
 FAR_DEG, FAR_TIMES = (
     10.0,

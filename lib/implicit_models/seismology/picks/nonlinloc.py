@@ -11,8 +11,8 @@ import datetime as dt
 import re
 from pathlib import Path
 
+from implicit_models.seismology.leap_seconds import EPOCH
 from implicit_models.seismology.picks.catalogue_rows import no_weight, standard_deviation
-from implicit_models.seismology.picks.leap_seconds import EPOCH
 from implicit_models.seismology.picks.pick import Pick
 
 LINE = re.compile(r"^\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\d{8}\s+\d{3,4}\s+-?[\d.]+")

@@ -10,8 +10,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from implicit_models.seismology.leap_seconds import LeapSecond, utc_moment
 from implicit_models.seismology.picks.catalogue_rows import event_names, no_weight, standard_deviation
-from implicit_models.seismology.picks.leap_seconds import LeapSecond, utc_moment
 from implicit_models.seismology.picks.pick import Pick
 
 

@@ -14,10 +14,12 @@ import datetime as dt
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from implicit_models.seismology.picks.pick import Pick
+if TYPE_CHECKING:
+    from implicit_models.seismology.picks.pick import Pick
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _JUNE = (1972, 1981, 1982, 1983, 1985, 1992, 1993, 1994, 1997, 2012, 2015)

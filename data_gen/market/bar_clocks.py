@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_gen.market.bar_files import BarsError
+from data_gen.market.bar_files import DAY, BarsError
 
 # Share of a session's volume that must lie better at another time before the time zone is called wrong.
 CLEARLY = 0.02
@@ -19,7 +19,6 @@ SESSION_LIKE = 0.25
 JUMP = 5.0
 # Shifts that time zones can be wrong by, minutes, the smallest first.
 ZONE_SHIFTS = tuple(sorted(range(-14 * 60, 14 * 60 + 1, 30), key=abs))
-DAY = 24 * 60
 
 
 def check_zone(source: str, time: np.ndarray, calendar, weight: np.ndarray) -> None:

@@ -42,6 +42,7 @@ HEADERLESS = {
     12: ("open_time", "open", "high", "low", "close", "volume", *(f"unused {k}" for k in range(6))),
 }
 SUFFIXES = (".csv", ".csv.gz", ".txt", ".txt.gz", ".tsv", ".prn", ".parquet")
+DAY = 24 * 60
 SCALE = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
@@ -100,6 +101,16 @@ def read_rows(
     except TimesError as error:
         raise BarsError(f"{path.name}: {error}") from error
     return Rows(path.name, time, values, {k: v for k, v in names.items() if k != "date"}, dates)
+
+
+def interval_of(time: np.ndarray) -> int:
+    """Minutes from a bar to the next, as most steps have it; 1 where there is no step."""
+    steps = np.diff(np.unique(time)).astype("timedelta64[s]").astype(np.int64)
+    steps = steps[steps > 0]
+    if not steps.size:
+        return 1
+    values, counts = np.unique(steps, return_counts=True)
+    return max(1, int(values[counts.argmax()]) // 60)
 
 
 def _frame(path: Path):

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Shaped
 
-from data_gen.market.bar_clocks import DAY, check_zone
-from data_gen.market.bar_files import BarsError, read_rows
+from data_gen.market.bar_clocks import check_zone
+from data_gen.market.bar_files import DAY, BarsError, interval_of, read_rows
 from data_gen.market.minute_bars import PRICES, MinuteBars
 from data_gen.market.sessions import ALWAYS, NEW_YORK, Sessions, always, sessions
 
@@ -238,16 +238,6 @@ def check_bars(
         interval,
     )
     return bars, report
-
-
-def interval_of(time: np.ndarray) -> int:
-    """Minutes from a bar to the next, as most steps have it; 1 where there is no step."""
-    steps = np.diff(np.unique(time)).astype("timedelta64[s]").astype(np.int64)
-    steps = steps[steps > 0]
-    if not steps.size:
-        return 1
-    values, counts = np.unique(steps, return_counts=True)
-    return max(1, int(values[counts.argmax()]) // 60)
 
 
 def _never_closes(time: np.ndarray, interval: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from data_gen.market.bar_files import BarsError, read_rows
+from data_gen.market.bar_files import DAY, BarsError, interval_of, read_rows
 from implicit_models.summaries import summary
 
 ACCEPTABLE = ("out_of_order", "duplicates", "non_positive", "inconsistent")
@@ -53,7 +53,7 @@ def read_daily_bars(
         FileNotFoundError, ImportError: no such file, or no Parquet engine.
     """
     rows = read_rows(path, time_zone="UTC", date_format=date_format, columns=columns, ticker=ticker)
-    if not rows.dates:
+    if not rows.dates and interval_of(rows.time) < DAY:
         raise BarsError(f"{rows.source}: the bars are shorter than a day: data_gen.market.bars.read_bars reads them")
     return check_daily_bars(rows.time, rows.values, source=rows.source, accept=accept)
 

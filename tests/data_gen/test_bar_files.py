@@ -336,6 +336,17 @@ def test_daily_csv_of_yfinance(tmp_path):
     assert len(read_daily_bars(tmp_path / "amc.csv", ticker="AMC")) == 20
 
 
+@pytest.mark.parametrize("hour", [0, 14])
+def test_daily_bars_with_unix_times(tmp_path, hour):
+    """TradingView stamps a day with its midnight or its opening."""
+    seconds = DAYS.to_numpy().astype("datetime64[s]").astype("int64") + 3600 * hour
+    daily().drop(columns="Date").assign(time=seconds).to_csv(tmp_path / "amc.csv", index=False)
+    bars = read_daily_bars(tmp_path / "amc.csv")
+    np.testing.assert_array_equal(bars.dates, DAYS.to_numpy().astype("datetime64[D]"))
+    with pytest.raises(BarsError, match="the bars are of days: .*read_daily_bars"):
+        read_bars(tmp_path / "amc.csv")
+
+
 def test_dollars_and_millions(tmp_path):
     """Nasdaq's prices have a dollar sign, Investing.com's volumes a letter."""
     frame = daily()

@@ -376,6 +376,8 @@ def test_a_station_found_by_its_code_far_from_the_others_is_named(read):
     table = read(rows("IV.N0", "IV.N1", "IV.N2", "IV.N3", "IV.FAR"), "p.csv", stations=network(("FAR", -30.0, 100.0)))
     assert list(table["flag"][:4]) == [""] * 4
     assert table["flag"][4].startswith("station 'IV.FAR' was found by its code alone, 10")
+    late = rows("IV.N0", "IV.N1", "IV.N2", "IV.N3", "IV.FAR").replace("00:00:04Z", "00:13:20Z")  # as a P that far away
+    assert list(read(late, "p.csv", stations=network(("FAR", -30.0, 100.0)))["flag"]) == [""] * 5
     table = read(rows("N0", "N1", "N2", "N3", "FAR"), "p.csv", stations=network(("FAR", -30.0, 100.0)))
     assert list(table["flag"]) == [""] * 5  # the file names no network: the list's station is the one
 

@@ -13,10 +13,8 @@ from implicit_models.seismology.picks.pick import NOT_USED, Pick
 from implicit_models.seismology.station_lists import read_stations
 from implicit_models.seismology.stations import SAME_PLACE_DEG, AmbiguousStation, Stations, coordinate
 
-FAR_DEG, FAR_TIMES = (
-    10.0,
-    5.0,
-)  # a station found by its code alone is far beyond this, and beyond this many times the others
+FAR_DEG, FAR_TIMES = 10.0, 5.0  # from the others: both
+LEAST_SLOWNESS = 4.0  # s/degree; P is nowhere faster than 4.4 before the core
 
 
 def flag_phases(picks: list[Pick]) -> None:
@@ -95,7 +93,8 @@ def check_places(picks: list[Pick], path: Path, on_failure: str) -> None:
 
 
 def flag_far_codes(picks: list[Pick]) -> None:
-    """Flag stations that were found by their code although they name a network, and lie far from the event's others."""
+    """Flag stations that were found by their code although they name a network, and lie far from the event's others,
+    farther than a P can have come by then."""
     from implicit_models.seismology.geodesy import distance_azimuths
 
     groups: dict[str, list[Pick]] = {}
@@ -105,15 +104,17 @@ def flag_far_codes(picks: list[Pick]) -> None:
     for own in groups.values():
         if len(own) < 4 or not any(pick.by_code for pick in own):
             continue
-        lat, lon = (np.array([getattr(pick, name) for pick in own]) for name in ("lat", "lon"))
+        lat, lon, time = (np.array([getattr(pick, name) for pick in own]) for name in ("lat", "lon", "p_time"))
         apart = distance_azimuths(lat[:, None], lon[:, None], lat, lon)[0]
         middle = np.median(apart, axis=1).argmin()
         usual = float(np.median(apart[middle]))
-        for pick, away in zip(own, apart[middle], strict=True):
-            if pick.by_code and away > max(FAR_DEG, FAR_TIMES * usual):
+        start = float(np.median(time[apart[middle] <= usual]))
+        for pick, away, delay in zip(own, apart[middle], time - start, strict=True):
+            too_early = delay < LEAST_SLOWNESS * (away - 2 * usual)
+            if pick.by_code and away > max(FAR_DEG, FAR_TIMES * usual) and too_early:
                 pick.flag = (
-                    f"station {pick.station!r} was found by its code alone, {away:.1f} degrees from the others:"
-                    " give its coordinates, or a list that knows networks"
+                    f"station {pick.station!r} was found by its code alone, {away:.1f} degrees from the others, where"
+                    " nothing arrives so early: give its coordinates, or a list that knows networks"
                 )
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.seismology.geodesy import geocentric_latitude
+from implicit_models.seismology.table.kernels import SHEAR_ERROR
 from implicit_models.seismology.table.phases import PHASES
 from implicit_models.summaries import summary
 
 SURFACE_P_KM_S, SURFACE_S_KM_S = 5.8, 3.46  # Ak135's velocities at the surface
-SHEAR_ERROR = 1.8  # of an S beside a P: the same relative error of velocities, over the longer time
 SHEAR = [PHASES.index(name) for name in ("S", "Sg", "Sn")]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.kernels import kernel
-from implicit_models.seismology.event_data import SHEAR_ERROR, DepthRange, EventData, ModelError
+from implicit_models.seismology.event_data import DepthRange, EventData, ModelError
 from implicit_models.seismology.geiger.kernels import (
     DEGREE,
     Picks,
@@ -35,8 +35,8 @@ from implicit_models.seismology.locations import (
     VAGUE_DEPTH_KM,
     Locations,
 )
-from implicit_models.seismology.table.kernels import outside_window
-from implicit_models.seismology.table.phases import S_SHEAF, PhaseTable, p_alone
+from implicit_models.seismology.table.kernels import S_SHEAF, SHEAR_ERROR, outside_window
+from implicit_models.seismology.table.phases import PhaseTable, p_alone
 from implicit_models.seismology.table.travel_times import PTable
 from implicit_models.seismology.uncertainty import covariances
 

@@ -31,6 +31,9 @@ import numpy as np
 
 from implicit_models.kernels import kernel
 
+S_SHEAF = 1  # of those of `phases`
+SHEAR_ERROR = 1.8  # of an S beside a P: the same relative error of velocities, over the longer time
+
 
 @kernel(borrows=True)
 def _basis(s):

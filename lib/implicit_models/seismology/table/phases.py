@@ -24,8 +24,7 @@ from implicit_models.seismology.table.travel_times import PTable, build_p_table,
 from implicit_models.summaries import summary
 
 PHASES = ("P", "S", "Sg", "Sn", "pP", "sP")
-SHEAVES = ("P", "S", "pP", "sP")
-S_SHEAF = SHEAVES.index("S")
+SHEAVES = ("P", "S", "pP", "sP")  # the second is `table.kernels.S_SHEAF`
 SHEAF_OF = np.array([SHEAVES.index(name if name in SHEAVES else "S") for name in PHASES])
 MOHO_KM = 35.0
 NEVER = -1.0

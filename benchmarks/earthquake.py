@@ -7,6 +7,11 @@ same table, whose look-ups are kernels of ours, from the usual four starts an ev
 and 600 km), without and with the analytic Jacobian; ours searches its grid and descends from eight starts. One descent
 beside one of SciPy's is a ratio of its own.
 
+S at half the stations: 2,000 events at 20 km with stations within 20 degrees, S times with the noise of P; the median
+error of depth beside that of P alone. A blunder of 60 s in one of 8 picks within 20 degrees: the share located within
+20 km. A catalogue: QuakeML of 10,000 events of 20 picks at stations of FDSN text, file to file in a process of its own;
+6,400 and 800 events as a table of picks, whose times should grow as their numbers do.
+
 Far errors: the share of events that the covariances themselves put beyond 50 km is what no unbiased locator falls
 below, as far as the travel times are linear. It is printed beside the share measured, and a search with ten times the
 starts says whether a better minimum was missed. It is about twice the 1 % that is the bar for P alone, so that this
@@ -39,8 +44,19 @@ REAL = {
 }
 
 
-def events(n: int, reach_deg: float, noise_s: float, noise_deg: float, table, *, half: bool = False, seed: int = 0):
-    """Samples of n random mesh points and depths; half: of the learned locators' half of the globe."""
+def events(
+    n: int,
+    reach_deg: float,
+    noise_s: float,
+    noise_deg: float,
+    table,
+    *,
+    half: bool = False,
+    seed: int = 0,
+    depth_km: float | None = None,
+    stations: int = 5,
+):
+    """Samples of n random mesh points and depths, or one depth; half: of the learned locators' half of the globe."""
     from data_gen.earthquakes import make_samples, mesh
 
     rng = np.random.default_rng(seed)
@@ -49,21 +65,18 @@ def events(n: int, reach_deg: float, noise_s: float, noise_deg: float, table, *,
         inside = np.abs(np.mod(lon, 360) - 180) <= 90
         lat, lon = lat[inside], lon[inside]
     k = rng.integers(0, lat.size, n)
-    depth = rng.integers(0, 695, n).astype(float)
-    return make_samples(
-        lat[k], lon[k], depth, max_dist_deg=reach_deg, noise_s=noise_s, noise_deg=noise_deg, table=table, seed=seed
-    )
+    depth = rng.integers(0, 695, n).astype(float) if depth_km is None else np.full(n, depth_km)
+    noise = {"noise_s": noise_s, "noise_deg": noise_deg}
+    return make_samples(lat[k], lon[k], depth, stations, max_dist_deg=reach_deg, **noise, table=table, seed=seed)
 
 
-def geiger(data, table, *, baz_deg: float = 0.0, sigma_s: float = NOISE_S, starts: int | None = None):
+def geiger(data, table, *, baz_deg: float = 0.0, sigma_s: float = NOISE_S, starts: int | None = None, arrival_s=None):
+    from implicit_models.seismology.event_data import Arrivals, BackAzimuths
     from implicit_models.seismology.geiger.events import STARTS, locate_events
 
-    angles = {"baz": data.back_azimuth, "sigma_baz": baz_deg} if baz_deg else {}
+    angles = {"back_azimuths": BackAzimuths(data.back_azimuth, baz_deg)} if baz_deg else {}
     return locate_events(
-        data.station_lat,
-        data.station_lon,
-        data.arrival_s,
-        sigma_s,
+        Arrivals(data.station_lat, data.station_lon, data.arrival_s if arrival_s is None else arrival_s, sigma_s),
         table=table,
         geographic=False,
         starts=starts or STARTS,
@@ -173,6 +186,98 @@ def speed(data, table, quick: bool) -> tuple[dict, dict]:
     return times, {"events": chosen, "answers": answers}
 
 
+def with_s(n: int, phases) -> dict[str, float]:
+    """Errors at 20 km depth from P alone, and with S at half of the stations."""
+    from implicit_models.seismology.event_data import Arrivals
+    from implicit_models.seismology.geiger.events import locate_events
+    from implicit_models.seismology.geodesy import distance_azimuths
+
+    data = events(n, REACH_DEG, NOISE_S, 0.0, phases.p, depth_km=20.0)
+    half = data.station_lat.shape[1] // 2
+    dist = distance_azimuths(data.lat[:, None], data.lon[:, None], data.station_lat, data.station_lon)[0][:, :half]
+    s = phases.of("S").lookup(20.0, dist)[0] + np.random.default_rng(1).normal(0, NOISE_S, dist.shape)
+    both = [np.c_[a, a[:, :half]] for a in (data.station_lat, data.station_lon)]
+    names = np.c_[np.full(data.station_lat.shape, "P"), np.full(dist.shape, "S")]
+    arrivals = Arrivals(*both, np.c_[data.arrival_s, s], NOISE_S, phase=names)
+    alone = geiger(data, phases.p)
+    found = locate_events(arrivals, table=phases, geographic=False)
+    return {
+        name: float(np.median(value))
+        for name, value in (
+            ("depth_km_p", np.abs(alone.depth_km - 20)),
+            ("depth_km_p_s", np.abs(found.depth_km - 20)),
+            ("epicentre_km_p", KM * distance_azimuths(data.lat, data.lon, alone.lat, alone.lon)[0]),
+            ("epicentre_km_p_s", KM * distance_azimuths(data.lat, data.lon, found.lat, found.lon)[0]),
+        )
+    }
+
+
+def blunders(n: int, table) -> dict[str, float]:
+    """Share of events within 20 km of the truth with one pick of eight 60 s late or early, and without it."""
+    from implicit_models.seismology.geodesy import distance_azimuths
+
+    data = events(n, REACH_DEG, NOISE_S, 0.0, table, stations=8)
+    rng = np.random.default_rng(2)
+    late = data.arrival_s.copy()
+    late[np.arange(n), rng.integers(0, 8, n)] += rng.choice([-60.0, 60.0], n)
+    shares = {}
+    for name, time_s in (("clean", data.arrival_s), ("blunder", late)):
+        found = geiger(data, table, arrival_s=time_s)
+        km = KM * distance_azimuths(data.lat, data.lon, found.lat, found.lon)[0]
+        shares[name] = float((km <= 20).mean())
+    return shares
+
+
+def catalogue(n: int, phases) -> dict[str, float]:
+    """CPU seconds of the command on a QuakeML file of n events of 20 picks, and of `locate` on tables of picks."""
+    import resource
+    import subprocess
+    import sys
+    import tempfile
+
+    from implicit_models.seismology.geodesy import distance_azimuths, geographic_latitude
+    from implicit_models.seismology.locate import locate
+    from implicit_models.seismology.picks.files import read_picks
+
+    rng = np.random.default_rng(0)
+    lat, lon = np.degrees(np.arcsin(rng.uniform(-0.99, 0.99, 1500))), rng.uniform(-180, 180, 1500)
+    namespaces = 'xmlns="http://quakeml.org/xmlns/bed/1.2" xmlns:q="http://quakeml.org/xmlns/quakeml/1.2"'
+    with tempfile.TemporaryDirectory() as folder:
+        picks, stations = Path(folder) / "picks.xml", Path(folder) / "stations.txt"
+        rows = "".join(f"AA|S{k}|{a:.5f}|{b:.5f}|0.0|\n" for k, (a, b) in enumerate(zip(geographic_latitude(lat), lon)))
+        stations.write_text("#Network|Station|Latitude|Longitude|Elevation|SiteName\n" + rows)
+        with picks.open("w") as file:
+            file.write(f'<q:quakeml {namespaces}><eventParameters publicID="smi:local/c">\n')
+            for e in range(n):
+                y, x, z = np.degrees(np.arcsin(rng.uniform(-0.95, 0.95))), rng.uniform(-180, 180), rng.uniform(0, 690)
+                dist = distance_azimuths(y, x, lat, lon)[0]
+                own = rng.choice(np.flatnonzero(dist < 60), 20, replace=False)
+                times = 1.5e9 + 3600 * e + phases.p.lookup(z, dist[own])[0] + rng.normal(0, NOISE_S, 20)
+                file.write(f'<event publicID="smi:local/event/{e}">')
+                for k, moment in zip(own, np.round(1e6 * times).astype("datetime64[us]")):
+                    file.write(
+                        f'<pick publicID="smi:local/pick/{e}.{k}"><time><value>{moment}Z</value><uncertainty>0.5'
+                        f'</uncertainty></time><waveformID networkCode="AA" stationCode="S{k}"/>'
+                        "<phaseHint>P</phaseHint></pick>"
+                    )
+                file.write("</event>\n")
+            file.write("</eventParameters></q:quakeml>\n")
+        command = [sys.executable, "-m", "implicit_models.seismology.locate", picks, "--stations", stations]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*command, "--out", Path(folder) / "located.xml"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        table = read_picks(picks, stations=stations)
+        few = table[table["event"].isin(table["event"].unique()[: n // 8])]
+        spent = {}
+        for name, part in (("few", few), ("many", table)):
+            start = time.process_time()
+            locate(part, table=phases.p)
+            spent[name] = time.process_time() - start
+    slope = math.log(spent["many"] / spent["few"]) / math.log(8)
+    return {"events": n, "file_to_file_s": seconds, "table_s": spent["many"], "table_slope": slope}
+
+
 def real_events(table) -> dict[str, dict]:
     """Distance to the catalogues' locations of the events in obspy's test data, and whether the ellipse covers it."""
     import obspy
@@ -233,6 +338,7 @@ def learned_rows(n: int, table) -> dict[str, dict]:
 
 
 def run(quick: bool) -> harness.Report:
+    from implicit_models.seismology.table.phases import build_phase_table
     from implicit_models.seismology.table.travel_times import build_p_table
 
     report, n = harness.Report(), 1000 if quick else EVENTS
@@ -288,7 +394,12 @@ def run(quick: bool) -> harness.Report:
         if predicted > BARS["over_50km"]
         else ""
     )
+    bound = calibrated["P, no noise"]["predicted_over_50km"]
     print(f"beyond 50 km from P alone: {p_only['over_50km']:.2%}; the covariances predict {predicted:.2%}{reason}")
+    print(
+        f"the covariances at the true places, which no unbiased locator falls below: {bound:.2%}; the geometry of these"
+        f" stations {'does not allow' if bound > BARS['over_50km'] else 'allows'} {BARS['over_50km']:.0%}"
+    )
     report.check(f"median at most {BARS['median_km']:g} km", p_only["median_km"] <= BARS["median_km"])
     report.check(f"p95 at most {BARS['p95_km']:g} km", p_only["p95_km"] <= BARS["p95_km"])
     # As the bar was set; it fails. Five P times 0.5 s off leave that many events undetermined: see the line above and
@@ -310,7 +421,26 @@ def run(quick: bool) -> harness.Report:
     report.check("at most 1 % of the minima missed", missed <= 0.01)
     slowest = min(r["median"] for r in report.ratios.values())
     report.check(f"at least {FLOOR:g} times SciPy's least squares, with and without Jacobian", slowest >= FLOOR)
+    phases = build_phase_table()
+    shear, wild = with_s(min(n, 2000), phases), blunders(min(n, 2000), table)
+    batch = catalogue(500 if quick else 10_000, phases)
+    print(
+        f"20 km deep, S at half the stations: median depth error {shear['depth_km_p_s']:.1f} km, from P alone"
+        f" {shear['depth_km_p']:.1f} km; epicentre {shear['epicentre_km_p_s']:.1f} and {shear['epicentre_km_p']:.1f} km"
+    )
+    print(f"within 20 km: {wild['blunder']:.2%} with a blunder of 60 s in 8 picks, {wild['clean']:.2%} without")
+    print(
+        f"{batch['events']} events of 20 picks: {batch['file_to_file_s']:.1f} s of CPU from file to file; as a table"
+        f" {batch['table_s']:.1f} s, exponent of the number of events {batch['table_slope']:.2f}"
+    )
+    report.check("S at half the stations halves the error of depth", shear["depth_km_p_s"] <= 0.5 * shear["depth_km_p"])
+    report.check("95 % within 20 km with a blunder of 60 s among 8 picks", wild["blunder"] >= 0.95)
+    report.check("10,000 events of 20 picks in at most 60 s from file to file", quick or batch["file_to_file_s"] <= 60)
+    report.check("time of a table of picks grows as its events do", quick or batch["table_slope"] <= 1.15)
     report.details = {
+        "with_s": shear,
+        "blunders": wild,
+        "catalogue": batch,
         "floor": FLOOR,
         "goal": GOAL,
         "goal_met": slowest >= GOAL,
@@ -319,6 +449,7 @@ def run(quick: bool) -> harness.Report:
         "calibration": calibrated,
         "microseconds": micro,
         "minima_missed": missed,
+        "bound_over_50km": bound,
     }
     try:
         real = real_events(table)

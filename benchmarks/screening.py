@@ -17,12 +17,13 @@ import torch
 from torch import nn
 
 from benchmarks import harness
+from implicit_models.sim.problem import Tolerance
 
 FLOOR, GOAL = 100.0, 500.0
 N_SAMPLES, KAPPA = 500, 0.3
 RANDOM_ROWS, QUICK_ROWS, ROWS_A_DESIGN = 10_000, 1_000, 50
 KINDS = ("gaussian", "correlated", "duplicate", "deficient", "zero columns", "states")
-TIGHT = {"rtol": 1e-11, "atol": 1e-13}
+TIGHT = {"tolerance": Tolerance(1e-11, 1e-13)}
 ACCURATE = 1e-9  # gap over ||z||^2 / 2 that a check must reach
 NEGLIGIBLE = 1e-6  # |a_j| ||M_j|| / ||z|| below which a coefficient of coordinate descent is rounding
 

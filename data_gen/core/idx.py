@@ -29,6 +29,7 @@ from data_gen.core.sources import (
     data_dir,
     download,
     find,
+    keras_dir,
 )
 from implicit_models.summaries import summary
 
@@ -47,6 +48,7 @@ class Collection:
         debian: name of the Debian package, if one exists.
         arrays: file name -> its array's name in NAME.npz, another form in which a folder may hold
             the data; the array's content is checked as the IDX file that it stands for.
+        torchvision: name of its class in torchvision, which keeps the files in CLASS/raw.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Collection:
     home: str
     debian: str | None = None
     arrays: Mapping[str, str] | None = None
+    torchvision: str | None = None
 
     @property
     def folder(self) -> str:
@@ -85,9 +88,10 @@ def resolve(collection: Collection) -> Resolved:
         DatasetUnavailable: no source has it; lists what was tried and how to provide the data.
     """
     package = f" or `sudo apt-get install {collection.debian}`" if collection.debian else ""
+    raw = f" or {collection.torchvision}/raw/, as torchvision keeps them," if collection.torchvision else ""
     remedy = (
         f"To provide it: put {', '.join(name + '.gz' for name in collection.files)} (from {collection.home}) into "
-        f"{collection.folder}/ of a folder that IMPLICIT_DATA names{package}."
+        f"{collection.folder}/{raw} of a folder that IMPLICIT_DATA names{package}."
     )
     folder = cache_dir() / "datasets" / collection.folder
     cached = Place("cache", folder, lambda path: _read(collection, path, None))
@@ -105,7 +109,15 @@ def _places(collection: Collection, cached: Place) -> Iterator[Place]:
         if collection.arrays and archive.exists():
             yield Place("IMPLICIT_DATA", base, lambda folder: _read(collection, folder, archive))
         yield Place("IMPLICIT_DATA", base / collection.folder, lambda folder: _read(collection, folder, None))
+        if collection.torchvision:
+            raw = base / collection.torchvision / "raw"
+            yield Place("torchvision's layout", raw, lambda folder: _read(collection, folder, None))
     yield cached
+    keras = keras_dir()
+    if collection.arrays and (keras / f"{collection.name}.npz").exists():
+        yield Place("Keras", keras, lambda folder: _read(collection, folder, keras / f"{collection.name}.npz"))
+    if (keras / collection.folder).is_dir():
+        yield Place("Keras", keras / collection.folder, lambda folder: _read(collection, folder, None))
     if collection.debian:
         installed = DEBIAN_FOLDER / collection.folder
         yield Place("Debian package", installed, lambda folder: _read(collection, folder, None))

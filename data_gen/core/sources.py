@@ -92,6 +92,12 @@ def data_dir() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
+def keras_dir() -> Path:
+    """Where Keras keeps the data sets that it has fetched: KERAS_HOME, or ~/.keras."""
+    named = os.environ.get("KERAS_HOME")
+    return (Path(named).expanduser() if named else Path.home() / ".keras") / "datasets"
+
+
 def offline() -> bool:
     """Whether IMPLICIT_OFFLINE forbids the network (any value but "" and "0")."""
     return os.environ.get("IMPLICIT_OFFLINE", "") not in ("", "0")
@@ -175,17 +181,24 @@ def _kept(fetch: Fetch, cached: Place, scratch: Path, attempts: list[tuple[str, 
     return content, source
 
 
-def reader(read: Callable[[Path], Any], *errors: type[Exception]) -> Callable[[Path], Any]:
-    """A function of a path made into the reader of one file.
+def reader(
+    read: Callable[[Path], Any], *errors: type[Exception], folder: bool = False, parts: Sequence[str] = ()
+) -> Callable[[Path], Any]:
+    """A function of a path made into the reader of one file, or of one folder.
 
     Args:
         read: raises `ValueError` where the content is not the one it knows.
         errors: what else a damaged or foreign file raises, beside `READ_ERRORS`.
+        folder: whether the path is one.
+        parts: files that a folder must have.
     """
 
     def checked(path: Path) -> Any:
-        if not path.is_file():
-            raise Missing("no such file")
+        if not (path.is_dir() if folder else path.is_file()):
+            raise Missing(f"no such {'folder' if folder else 'file'}")
+        absent = [name for name in parts if not (path / name).is_file()]
+        if absent:
+            raise Missing(f"no {absent[0]} in it")
         try:
             return read(path)
         except (*READ_ERRORS, *errors) as error:
@@ -196,6 +209,16 @@ def reader(read: Callable[[Path], Any], *errors: type[Exception]) -> Callable[[P
 
 
 def download(address: str, path: Path) -> None:
-    """A file by https."""
-    with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer, path.open("wb") as file:
-        shutil.copyfileobj(answer, file)
+    """A file by https.
+
+    Raises:
+        OSError: naming the address, where the server refuses (403, 404, ...) or sends less than it announces.
+    """
+    try:
+        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer, path.open("wb") as file:
+            shutil.copyfileobj(answer, file)
+            announced = getattr(answer, "headers", None) and answer.headers.get("Content-Length")
+    except OSError as error:
+        raise OSError(f"{address}: {error}") from error
+    if announced and path.stat().st_size != int(announced):
+        raise OSError(f"{address}: {path.stat().st_size} of {announced} bytes came")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from data_gen.core.dataset import Dataset
-from data_gen.core.sources import Fetch, Place, cache_dir, data_dir, download, find, reader
+from data_gen.core.sources import Fetch, Place, cache_dir, data_dir, download, find, keras_dir, reader
 from data_gen.core.streams import stream
 
 ARCHIVE, SUBSET, WEIGHTS = "cifar-10-python.tar.gz", "cifar10_12k.npz.xz", "resnet20_cifar10_akamaster.npz"
@@ -33,6 +33,16 @@ CHECKPOINT = "resnet20-12fca82f.th"
 HOMES = {
     ARCHIVE: "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     CHECKPOINT: f"https://github.com/akamaster/pytorch_resnet_cifar10/raw/master/pretrained_models/{CHECKPOINT}",
+}
+UNPACKED = "cifar-10-batches-py"
+# MD5 of the archive's parts, as its authors' page and torchvision have them.
+BATCHES = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
 }
 ARCHIVE_SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 # Of the arrays x_train, y_train, x_test, y_test, whatever compressed them; and of the tensors by name.
@@ -101,7 +111,7 @@ def fingerprint(subset: bool | None = None) -> str:
 
 
 def _images(subset: bool | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    readers = {} if subset is True else {ARCHIVE: _images_of_archive}
+    readers = {} if subset is True else {ARCHIVE: _images_of_archive, UNPACKED: _images_of_folder}
     if subset is not False:
         readers[SUBSET] = _images_of_subset
     arrays, source = _find("cifar10", readers, None if subset is True else ARCHIVE)
@@ -120,10 +130,17 @@ def _find(name: str, readers: dict[str, Callable[[Path], Any]], fetched: str | N
         readers: file name -> its reader, in the order in which a folder is searched.
         fetched: the file that the official home serves, None for none.
     """
-    read = {file: reader(one, *UNREADABLE) for file, one in readers.items()}
+    read = {
+        file: reader(one, *UNREADABLE, folder=file == UNPACKED, parts=tuple(BATCHES) if file == UNPACKED else ())
+        for file, one in readers.items()
+    }
     cached, base = cache_dir() / "datasets" / "cifar10", data_dir()
     folders = [("cache", cached)] if base is None else [("IMPLICIT_DATA", base), ("cache", cached)]
     places = [Place(label, folder / file, read[file]) for label, folder in folders for file in read]
+    if UNPACKED in readers:  # both names under which Keras has kept it
+        for inner in (UNPACKED, f"{UNPACKED}-target/{UNPACKED}"):
+            if (keras_dir() / inner).is_dir():
+                places.append(Place("Keras", keras_dir() / inner, read[UNPACKED]))
 
     def get(scratch: Path) -> tuple[str, Path]:
         download(HOMES[fetched], scratch / fetched)
@@ -144,15 +161,29 @@ def _images_of_archive(path: Path) -> dict[str, np.ndarray]:
     raw = path.read_bytes()
     if hashlib.sha256(raw).hexdigest() != ARCHIVE_SHA256:
         raise ValueError("its checksum is wrong")
-    batches: dict[str, list] = {"train": [], "test": []}
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
-        for member in sorted(archive.getnames()):
-            split = {"d": "train", "t": "test"}.get(Path(member).name[:1]) if "_batch" in member else None
-            if split:
-                found = pickle.load(archive.extractfile(member), encoding="latin1")
-                batches[split].append(
-                    (found["data"].reshape(-1, *SHAPE).transpose(0, 2, 3, 1), np.asarray(found["labels"], np.uint8))
-                )
+        members = [name for name in sorted(archive.getnames()) if "_batch" in name]
+        return _images_of_batches({Path(name).name: archive.extractfile(name).read() for name in members})
+
+
+def _images_of_folder(path: Path) -> dict[str, np.ndarray]:
+    """The unpacked archive, as torchvision and Keras leave it."""
+    raw = {name: (path / name).read_bytes() for name in BATCHES}
+    for name, checksum_of_batch in BATCHES.items():
+        if hashlib.md5(raw[name]).hexdigest() != checksum_of_batch:  # before anything is unpickled
+            raise ValueError(f"the checksum of {name} is wrong")
+    return _images_of_batches(raw)
+
+
+def _images_of_batches(raw: dict[str, bytes]) -> dict[str, np.ndarray]:
+    batches: dict[str, list] = {"train": [], "test": []}
+    for name in sorted(raw):
+        split = {"d": "train", "t": "test"}.get(name[:1])
+        if split:
+            found = pickle.loads(raw[name], encoding="latin1")
+            batches[split].append(
+                (found["data"].reshape(-1, *SHAPE).transpose(0, 2, 3, 1), np.asarray(found["labels"], np.uint8))
+            )
     out = {}
     for split, parts in batches.items():
         out[f"x_{split}"], out[f"y_{split}"] = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))

@@ -31,6 +31,7 @@ FASHION_MNIST = Collection(
     licence="MIT (Zalando SE)",
     home="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
     debian="dataset-fashion-mnist",
+    torchvision="FashionMNIST",
 )
 
 MNIST = Collection(
@@ -50,6 +51,7 @@ MNIST = Collection(
     # The authors' own page no longer serves the files; this is the copy that torchvision uses.
     home="https://ossci-datasets.s3.amazonaws.com/mnist",
     arrays=dict(zip(FILES, ("x_train", "y_train", "x_test", "y_test"))),
+    torchvision="MNIST",
 )
 
 CLASSES = {

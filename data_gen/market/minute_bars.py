@@ -28,6 +28,7 @@ class MinuteBars:
         volume: shares, (N,).
         traded: False where a minute without trades carries the last price.
         meta: name and origin.
+        interval: minutes that a bar lasts.
 
     Raises:
         ValueError: lengths differ, a bar lies outside its session, or two bars are out of order or of one minute.
@@ -44,6 +45,7 @@ class MinuteBars:
     volume: Float[np.ndarray, " N"]
     traded: Bool[np.ndarray, " N"]
     meta: Mapping[str, Any] = field(default_factory=dict)
+    interval: int = 1
 
     def __repr__(self) -> str:
         return summary(self)
@@ -121,5 +123,4 @@ class MinuteBars:
         bars = chosen[self.day]
         index = np.cumsum(chosen) - 1
         columns = {name: getattr(self, name)[bars] for name in (*PRICES, "volume", "traded", "minute")}
-        kept = Sessions(calendar.dates[chosen], calendar.minutes[chosen])
-        return dataclasses.replace(self, calendar=kept, day=index[self.day[bars]], **columns)
+        return dataclasses.replace(self, calendar=calendar.part(chosen), day=index[self.day[bars]], **columns)

@@ -19,7 +19,8 @@ from jaxtyping import Int, Shaped
 
 from implicit_models.summaries import summary
 
-NEW_YORK = ZoneInfo("America/New_York")
+NEW_YORK, ALWAYS = "XNYS", "24/7"  # calendars, by the names of ISO 10383 and of exchange_calendars
+NEW_YORK_ZONE = ZoneInfo("America/New_York")
 OPENS = 9 * 60 + 30
 FULL, HALF = 390, 210
 FIRST_YEAR = 2013
@@ -35,10 +36,12 @@ class Sessions:
     Args:
         dates: (D,) datetime64[D].
         minutes: (D,) their lengths in minutes.
+        opening: minutes from midnight UTC to the opening; None: 09:30 New York time.
     """
 
     dates: Shaped[np.ndarray, " D"]
     minutes: Int[np.ndarray, " D"]
+    opening: int | None = None
 
     def __repr__(self) -> str:
         return summary(self)
@@ -61,10 +64,22 @@ class Sessions:
     @cached_property
     def opens(self) -> Shaped[np.ndarray, " D"]:
         """Openings in UTC, datetime64[s]."""
+        if self.opening is not None:
+            return self.dates.astype("datetime64[s]") + np.timedelta64(self.opening, "m")
         hour, minute = divmod(OPENS, 60)
-        local = (dt.datetime(*day.timetuple()[:3], hour, minute, tzinfo=NEW_YORK) for day in self.dates.tolist())
+        local = (dt.datetime(*day.timetuple()[:3], hour, minute, tzinfo=NEW_YORK_ZONE) for day in self.dates.tolist())
         seconds = [int(moment.timestamp()) for moment in local]
         return np.array(seconds, dtype="int64").astype("datetime64[s]")
+
+    def part(self, chosen: slice | np.ndarray) -> Sessions:
+        """Some of the sessions."""
+        return Sessions(self.dates[chosen], self.minutes[chosen], self.opening)
+
+
+def always(first: np.datetime64, last: np.datetime64) -> Sessions:
+    """The days of UTC from one to another, both included, of a market that never closes."""
+    dates = np.arange(first, last + 1)
+    return Sessions(dates, np.full(len(dates), 24 * 60), 0)
 
 
 def sessions(first: str | dt.date, last: str | dt.date) -> Sessions:

@@ -170,8 +170,10 @@ def samples(bars: MinuteBars, look_back: int, horizon: int, stride: int) -> Samp
         as `volatility`.
 
     Raises:
-        as `MinuteBars.windows`.
+        as `MinuteBars.windows`; ValueError for bars of another interval than a minute.
     """
+    if bars.interval != 1:
+        raise ValueError(f"the task is one of minute bars, these last {bars.interval} minutes each")
     first = bars.windows(look_back + horizon, stride)
     return Samples(bars.date[first], bars.vwap[first[:, None] + np.arange(look_back + horizon)], look_back)
 

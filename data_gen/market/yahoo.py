@@ -3,20 +3,25 @@
 Yahoo keeps 30 days of 1-minute bars and 730 of hourly ones. Without a network the client returns an empty frame, or
 raises that the stock may be delisted. An empty answer is a failure here, whatever its reason, and the message names
 what can be done instead.
+
+    python -m data_gen.market.yahoo AMC 2015-01-01 2021-12-31 [--out amc.csv]
+
+prints how the days moved, year by year, which is what a synthetic market is calibrated to, and keeps the bars. They are
+of days: nothing at Yahoo has the minutes of past years. Exit status 1: Yahoo gave nothing; the message says what to do.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import io
+import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Shaped
 
 from data_gen.core.dataset import DatasetUnavailable
-from implicit_models.summaries import summary
+from data_gen.market.daily_bars import DailyBars, check_daily_bars
 
 # Days that Yahoo keeps, by interval; None is all.
 KEPT_DAYS: dict[str, int | None] = {
@@ -39,25 +44,6 @@ REMEDY = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class DailyBars:
-    """Daily bars: dates (D,) datetime64[D]; prices in dollars, adjusted for splits by Yahoo; volume in shares."""
-
-    dates: Shaped[np.ndarray, " D"]
-    open: Float[np.ndarray, " D"]
-    high: Float[np.ndarray, " D"]
-    low: Float[np.ndarray, " D"]
-    close: Float[np.ndarray, " D"]
-    volume: Float[np.ndarray, " D"]
-
-    def __repr__(self) -> str:
-        return summary(self)
-
-    def parkinson(self) -> Float[np.ndarray, " D"]:
-        """Variance of each day's log price from its range, ln(high / low)^2 / (4 ln 2) (Parkinson 1980)."""
-        return np.log(self.high / self.low) ** 2 / (4 * np.log(2))
-
-
 def daily_bars(symbol: str, first: str, last: str) -> DailyBars:
     """Daily bars of a stock from Yahoo.
 
@@ -67,11 +53,13 @@ def daily_bars(symbol: str, first: str, last: str) -> DailyBars:
 
     Raises:
         DatasetUnavailable: no network, no such symbol, or an empty answer.
+        BarsError: an answer whose bars are doubled, out of order or inconsistent.
         ImportError: yfinance is not installed.
     """
     frame = download(symbol, first, last, "1d")
-    columns = [frame[name].to_numpy(dtype=np.float64) for name in ("Open", "High", "Low", "Close", "Volume")]
-    return DailyBars(frame.index.to_numpy().astype("datetime64[D]"), *columns)
+    values = {name.lower(): frame[name].to_numpy(np.float64) for name in ("Open", "High", "Low", "Close", "Volume")}
+    days = frame.index.to_numpy().astype("datetime64[D]")
+    return check_daily_bars(days, values, source=f"Yahoo's {symbol}", accept=("non_positive",))
 
 
 def download(symbol: str, first: str, last: str, interval: str = "1d"):
@@ -121,3 +109,31 @@ def download(symbol: str, first: str, last: str, interval: str = "1d"):
         )
         raise DatasetUnavailable(what, [("Yahoo", why)], REMEDY)
     return frame
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m data_gen.market.yahoo", description=__doc__.split("\n")[0])
+    parser.add_argument("symbol")
+    parser.add_argument("first", help="date, such as 2015-01-01")
+    parser.add_argument("last", help="date, included")
+    parser.add_argument("--out", metavar="FILE", help="CSV that data_gen.market.daily_bars.read_daily_bars reads")
+    options = parser.parse_args(arguments)
+    try:
+        bars = daily_bars(options.symbol, options.first, options.last)
+    except (DatasetUnavailable, ImportError, ValueError) as error:
+        print(f"yahoo: {error}", file=sys.stderr)
+        return 1
+    years = bars.dates.astype("datetime64[Y]")
+    print(f"{options.symbol}: {len(bars)} daily bars\nyear  days  mean price  standard deviation from the days' ranges")
+    for year in np.unique(years):
+        own = years == year
+        print(f"{year}  {own.sum():>4}  {bars.close[own].mean():>10.2f}  {np.sqrt(bars.parkinson()[own].mean()):.4f}")
+    if options.out:
+        table = np.column_stack([bars.dates.astype(str), bars.open, bars.high, bars.low, bars.close, bars.volume])
+        np.savetxt(options.out, table, "%s", ",", header="date,open,high,low,close,volume", comments="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,6 +18,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("IMPLICIT_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("IMPLICIT_OFFLINE", "1")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     (tmp_path / "data").mkdir()
     return tmp_path / "data"
 
@@ -71,6 +72,31 @@ def test_archive_is_preferred_and_read_in_order(folder, monkeypatch):
     np.testing.assert_array_equal(found["x_train"], np.concatenate([arrays["x_train"][k::5] for k in range(5)]))
     np.testing.assert_array_equal(found["y_test"], arrays["y_test"])
     assert len(cifar.cifar10().y_train) == 20 and len(cifar.cifar10(subset=True).y_train) == 5
+
+
+@pytest.mark.parametrize("place", ["data/{0}", "keras/datasets/{0}", "keras/datasets/{0}-target/{0}"])
+def test_the_unpacked_archive_of_torchvision_and_keras_is_found(folder, monkeypatch, place):
+    import hashlib
+
+    arrays = made(20, 10)
+    write_archive(folder, arrays, monkeypatch)
+    with tarfile.open(folder / cifar.ARCHIVE) as archive:
+        archive.extractall(folder.parent / "unpacked", filter="data")
+    (folder / cifar.ARCHIVE).unlink()
+    target = folder.parent / place.format(cifar.UNPACKED)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "unpacked" / cifar.UNPACKED).rename(target)
+    sums = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in target.iterdir()}
+    monkeypatch.setattr(cifar, "BATCHES", sums)
+    data = cifar.cifar10()
+    assert len(data.y_train) == 20 and str(target) in data.meta["source"]
+    np.testing.assert_array_equal(data.test[0][1], arrays["y_test"])
+    (target / "data_batch_3").write_bytes(b"not these")
+    with pytest.warns(UserWarning, match="the checksum of data_batch_3 is wrong"), pytest.raises(DatasetUnavailable):
+        cifar.cifar10()
+    (target / "data_batch_3").unlink()
+    with pytest.raises(DatasetUnavailable, match="no data_batch_3 in it"):
+        cifar.cifar10()
 
 
 def test_choice_of_samples(folder, monkeypatch):

@@ -21,7 +21,9 @@ def without(bars, absent):
     keep = np.ones(len(bars), bool)
     keep[absent] = False
     columns = {
-        f.name: getattr(bars, f.name)[keep] for f in dataclasses.fields(bars) if f.name not in ("calendar", "meta")
+        f.name: getattr(bars, f.name)[keep]
+        for f in dataclasses.fields(bars)
+        if f.name not in ("calendar", "meta", "interval")
     }
     return dataclasses.replace(bars, **columns)
 

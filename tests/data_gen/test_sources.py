@@ -1,5 +1,6 @@
 """Resolving public data: order of sources, checksums, damage, locks; no test uses the network."""
 
+import dataclasses
 import gzip
 import hashlib
 import os
@@ -33,6 +34,7 @@ def isolated(tmp_path, monkeypatch):
     monkeypatch.setenv("IMPLICIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("IMPLICIT_DATA", raising=False)
     monkeypatch.delenv("IMPLICIT_OFFLINE", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "debian")
     monkeypatch.setattr(idx.shutil, "which", lambda program: None)
 
@@ -108,6 +110,53 @@ def test_a_damaged_cached_file_is_reported_and_fetched_again(isolated, monkeypat
     assert found.content == RAW and found.source.startswith("official home") and calls
     assert gzip.decompress(path.read_bytes()) == RAW["beta"]
     assert resolve(TOY).source.startswith("cache")
+
+
+def test_the_layouts_of_torchvision_and_keras_are_found(isolated, monkeypatch):
+    monkeypatch.setenv("IMPLICIT_DATA", str(isolated / "named"))
+    toy = dataclasses.replace(TOY, torchvision="ToySet")
+    raw = fill(isolated / "named" / "ToySet" / "raw")
+    assert resolve(toy).source == f"torchvision's layout ({raw})" and resolve(toy).content == RAW
+    for path in raw.iterdir():  # torchvision unpacks, and keeps the packed files beside them
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    assert resolve(toy).content == RAW
+    for path in raw.iterdir():
+        path.unlink()
+    keras = fill(isolated / "keras" / "datasets" / "toy-set")
+    assert resolve(toy).source == f"Keras ({keras})"
+    with pytest.raises(DatasetUnavailable, match="toy-set/ or ToySet/raw/, as torchvision keeps them, of a folder"):
+        (keras / "alpha.gz").unlink()
+        resolve(toy)
+
+
+def test_keras_keeps_arrays_in_one_npz(isolated):
+    arrays = {"x": np.arange(6, dtype=np.uint8).reshape(2, 3)}
+    files = {"x-idx": hashlib.sha256(to_idx(arrays["x"])).hexdigest()}
+    folder = isolated / "keras" / "datasets"
+    folder.mkdir(parents=True)
+    np.savez(folder / "toy_set.npz", **arrays)
+    found = resolve(Collection("toy_set", files, "none", TOY.home, arrays={"x-idx": "x"}))
+    assert found.source == f"Keras ({folder})" and found.content["x-idx"] == to_idx(arrays["x"])
+
+
+@pytest.mark.parametrize("failure", ["forbidden", "cut short"])
+def test_a_refusal_or_a_download_cut_short_names_the_address_and_what_to_do(isolated, monkeypatch, failure):
+    import io
+
+    def answer(address, timeout):
+        if failure == "forbidden":
+            raise urllib.error.HTTPError(address, 403, "Forbidden", {}, None)
+        body = io.BytesIO(gzip.compress(b"x" * 50)[:20])
+        body.headers = {"Content-Length": "200"}
+        return body
+
+    monkeypatch.setattr(sources.urllib.request, "urlopen", answer)
+    with pytest.raises(DatasetUnavailable) as caught:
+        resolve(TOY)
+    said = "HTTP Error 403: Forbidden" if failure == "forbidden" else "20 of 200 bytes came"
+    assert f"https://example.invalid/toy/alpha.gz: {said}" in str(caught.value)
+    assert "put alpha.gz, beta.gz (from https://example.invalid/toy) into toy-set/ of a folder" in str(caught.value)
 
 
 def test_a_wrong_download_is_refused_and_leaves_no_file(isolated, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import yfinance
 
 from data_gen.core.dataset import DatasetUnavailable
-from data_gen.market.yahoo import DailyBars, daily_bars, download
+from data_gen.market.yahoo import DailyBars, daily_bars, download, main
 
 COLUMNS = ["Adj Close", "Close", "High", "Low", "Open", "Volume"]
 
@@ -58,6 +58,41 @@ def test_an_answer_becomes_arrays(monkeypatch):
     np.testing.assert_array_equal(bars.dates, days.to_numpy().astype("datetime64[D]"))
     np.testing.assert_array_equal(bars.high, [2.2, 2.1])
     np.testing.assert_allclose(bars.parkinson(), [np.log(2.2 / 1.9) ** 2 / (4 * np.log(2)), 0])
+
+
+def test_the_command_shows_years_and_keeps_what_the_reader_reads(monkeypatch, tmp_path, capsys):
+    from data_gen.market.daily_bars import read_daily_bars
+
+    days = pd.DatetimeIndex(["2020-12-30", "2020-12-31", "2021-01-04"])
+    frame = pd.DataFrame([[2.0, 2.0, 2.2, 1.9, 2.1, 100.0]] * 3, days, COLUMNS)
+    answer_with(monkeypatch, frame)
+    path = tmp_path / "amc.csv"
+    assert main(["AMC", "2020-12-30", "2021-01-04", "--out", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    # sqrt(ln(2.2 / 1.9)^2 / (4 ln 2)) of each day
+    assert (
+        said[0] == "AMC: 3 daily bars" and said[2].split() == ["2020", "2", "2.00", "0.0880"] and said[3][:4] == "2021"
+    )
+    bars = read_daily_bars(path)
+    np.testing.assert_array_equal(bars.dates, days.to_numpy().astype("datetime64[D]"))
+    np.testing.assert_array_equal(bars.low, [1.9] * 3)
+
+
+def test_the_command_says_offline_what_to_do(monkeypatch, capsys):
+    answer_with(monkeypatch, OSError("Could not resolve host"))
+    assert main(["AMC", "2021-01-01", "2021-01-31"]) == 1
+    assert (
+        "Could not resolve host" in (said := capsys.readouterr().err)
+        and "read_bars" in said
+        and "minute_market" in said
+    )
+
+
+def test_an_answer_with_doubled_days_is_refused(monkeypatch):
+    days = pd.DatetimeIndex(["2021-01-04", "2021-01-04"])
+    answer_with(monkeypatch, pd.DataFrame([[2.0, 2.0, 2.2, 1.9, 2.1, 100.0]] * 2, days, COLUMNS))
+    with pytest.raises(ValueError, match="Yahoo's AMC: duplicates: 1 rows"):
+        daily_bars("AMC", "2021-01-04", "2021-01-05")
 
 
 def test_parkinson_s_estimator_of_brownian_motion():

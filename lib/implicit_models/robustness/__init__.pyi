@@ -10,7 +10,7 @@ from .bounding.options import Dual as Dual
 from .bounding.result import Bounds as Bounds
 from .certification import Certification as Certification
 from .certification import certify as certify
-from .checking.checker import BoundsCertificate as BoundsCertificate
+from .checking.certificate import BoundsCertificate as BoundsCertificate
 from .checking.checker import CheckResult as CheckResult
 from .checking.checker import check as check
 from .input_sets import Box as Box

@@ -1,4 +1,8 @@
 from .encoding import Encoding as Encoding
+from .event_data import Arrivals as Arrivals
+from .event_data import BackAzimuths as BackAzimuths
+from .event_data import DepthRange as DepthRange
+from .event_data import ModelError as ModelError
 from .geiger.events import locate_events as locate_events
 from .geodesy import destination as destination
 from .geodesy import distance_azimuths as distance_azimuths
@@ -7,6 +11,8 @@ from .geodesy import geographic_latitude as geographic_latitude
 from .learned import LearnedLocator as LearnedLocator
 from .location import Location as Location
 from .picks.files import read_picks as read_picks
-from .stations import read_stations as read_stations
+from .station_lists import read_stations as read_stations
+from .table.phases import PhaseTable as PhaseTable
+from .table.phases import build_phase_table as build_phase_table
 from .table.travel_times import PTable as PTable
 from .table.travel_times import build_p_table as build_p_table

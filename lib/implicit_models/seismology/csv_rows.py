@@ -26,6 +26,19 @@ def content(path: Path) -> bytes:
         raise ValueError(f"{path} is not a whole gzip file: {error}") from error
 
 
+def decoded(path: Path, raw: bytes) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: not UTF-8, with the row.
+    """
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise ValueError(f"{path}, row {line}: the text is not UTF-8 (byte 0x{raw[error.start]:02x})") from error
+
+
 def records(path: Path, raw: bytes) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
     """Column names, and (line, column -> value) of every row that is not blank; values are stripped.
 
@@ -33,12 +46,7 @@ def records(path: Path, raw: bytes) -> tuple[list[str], Iterator[tuple[int, dict
         ValueError: not UTF-8, columns not separated by commas, a row with more or fewer values than columns, or one
             that is no CSV.
     """
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, row {line}: the text is not UTF-8 (byte 0x{raw[error.start]:02x})") from error
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.reader(io.StringIO(decoded(path, raw), newline=""))
     header = [name.strip() for name in next(_lines(reader, path), [])]
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         raise ValueError(f"{path}: columns must be separated by commas, got {header[0]!r}")

@@ -11,8 +11,8 @@ import numpy as np
 def call_all() -> None:
     """Trace rays in two layers and locate one event."""
     from implicit_models.seismology import geodesy
+    from implicit_models.seismology.table import depth_phases, ray_branches
     from implicit_models.seismology.table import kernels as table_kernels
-    from implicit_models.seismology.table import ray_branches
 
     geodesy.destination(0.0, 0.0, 1.0, 0.0)
     geodesy.distance_azimuths(0.0, 0.0, 1.0, 1.0)
@@ -20,6 +20,7 @@ def call_all() -> None:
     top, bottom = np.array([6371.0, 6351.0]), np.array([6351.0, 6331.0])
     medium = ray_branches.layered(6371.0, top, bottom, top / np.array([5.8, 6.5]), bottom / np.array([5.8, 6.5]))
     ray_branches.branch_times(medium, 10.0, np.radians([0.0, 0.25]), above=False)
+    depth_phases.reflected_times(medium, medium, 10.0, np.radians([0.0, 0.25]), above=False)
     grid, first = np.array([0.0, 1.0, 0.0, 0.25]), np.full((1, 1), -1, np.int32)
     tables = (grid, np.ones((2, 2, 3)), first, np.zeros((0, 4, 3)), np.full(2, 90.0))
     table_kernels.lookup_many(tables, np.zeros(1), np.zeros(1), True, *np.empty((3, 1)))
@@ -28,6 +29,7 @@ def call_all() -> None:
 
 def _locate() -> None:
     """One event with an outlier, in an Earth of 10 km/s."""
+    from implicit_models.seismology.event_data import Arrivals
     from implicit_models.seismology.geiger.events import locate_events
     from implicit_models.seismology.table.travel_times import PTable
 
@@ -42,4 +44,4 @@ def _locate() -> None:
     lat, lon = np.array([[3.0, -2.0, 1.0, 5.0, -4.0, 0.0, 6.0]]), np.array([[4.0, 3.0, -5.0, -3.0, 1.0, 8.0, 7.0]])
     angle = np.degrees(np.arccos(np.cos(np.radians(lat)) * np.cos(np.radians(lon))))
     time = toy.lookup(100.0, angle)[0] + np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 60.0])
-    locate_events(lat, lon, time, table=toy, geographic=False)
+    locate_events(Arrivals(lat, lon, time), table=toy, geographic=False)

@@ -23,6 +23,7 @@ from implicit_models.seismology.encoding import Encoding
 from implicit_models.seismology.event_data import SURFACE_P_KM_S
 from implicit_models.seismology.geodesy import distance_azimuths, geocentric_latitude, geographic_latitude
 from implicit_models.seismology.location import Location
+from implicit_models.seismology.picks.phase_names import phase_of
 from implicit_models.seismology.table.travel_times import PTable, build_p_table, cache_dir
 from implicit_models.seismology.uncertainty import Ellipse
 from implicit_models.summaries import summary
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 KINDS = ("implicit", "eikonet")
 LAYERS = 6
 REACH = "stations within, degrees"  # entry of `about`: how far from the source the stations of the training data were
+NO_P = "a learned locator takes first P alone"  # why another phase is not used
 NONE = Ellipse(math.nan, math.nan, math.nan, math.nan)
 
 
@@ -234,6 +236,8 @@ class LearnedLocator:
             NoAnswer: too few picks with back-azimuths; names the stations without. Or the network's state does not
                 converge.
         """
+        others = [phase_of(phase) not in ("P", "") for phase in picks["phase"]]
+        picks = picks.assign(flag=[flag or NO_P * other for flag, other in zip(picks["flag"], others)])
         usable = picks[picks["flag"] == ""]
         ready = usable[usable["baz"].notna()]
         wanted, event = self.encoding.n_stations, str(picks["event"].iloc[0])

@@ -1,10 +1,11 @@
 """Locate earthquakes from a file of picks, by Geiger's method or by a learned locator.
 
     python -m implicit_models.seismology.locate picks.csv [--stations FILE] [--method geiger|implicit|eikonet] [--model
-    FILE] [--map out.png]
+    FILE] [--map out.png] [--out located.xml]
 
-Prints location, origin time, confidence ellipse and residuals of every event. `picks` has the formats and columns. Exit
-status 1: no event could be located; 2: the picks cannot be read as they are.
+Prints location, origin time, confidence ellipse and residuals of every event; with --out it writes them instead, as
+QuakeML and as a CSV beside it (`catalogue`), and an event that cannot be used does not stop the others. `picks` has the
+formats and columns. Exit status 1: no event could be located; 2: the picks cannot be read as they are.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from implicit_models.seismology.event_data import Arrivals, BackAzimuths, DepthRange, ModelError
 from implicit_models.seismology.geiger.events import locate_events
 from implicit_models.seismology.location import Location
-from implicit_models.seismology.locations import BEYOND, OUTLIER, USED, Locations
+from implicit_models.seismology.location_batch import Batch
 from implicit_models.seismology.picks.files import read_picks
+from implicit_models.seismology.picks.phase_names import phase_of
 from implicit_models.seismology.picks.pick import COLUMNS
-from implicit_models.seismology.table.travel_times import PTable
+from implicit_models.seismology.table.phases import PhaseTable, build_phase_table
+from implicit_models.seismology.table.travel_times import PTable, build_p_table
 
 if TYPE_CHECKING:
     import pandas
@@ -35,6 +39,8 @@ SIGMA_S, SIGMA_BAZ = 0.5, 10.0  # of picks and back-azimuths that state none
 MODEL_ERROR_S = 1.0  # how far Ak135 is from the Earth, at regional and larger distances
 MODEL_RANGE_DEG = 10.0  # stations nearer to each other than this see much the same error
 PRIOR_DOF = 8.0  # Jordan & Sverdrup: the standard deviations count as eight observations
+BATCH = 500  # events located together
+ONLY_P = "the table of travel times has P alone"
 NO_FLAG = "; a pick that is used has the flag ''"
 # What the columns of picks in use must hold; an optional value is NaN where there is none.
 DEMANDS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
@@ -52,7 +58,7 @@ def locate(
     picks: pandas.DataFrame,
     *,
     method: str | LearnedLocator = "geiger",
-    table: PTable | None = None,
+    table: PTable | PhaseTable | None = None,
     sigma_s: float = SIGMA_S,
     sigma_baz: float = SIGMA_BAZ,
     model_error_s: float = MODEL_ERROR_S,
@@ -68,7 +74,8 @@ def locate(
         picks: from `read_picks`, or a DataFrame with its columns; rows whose `flag` is not empty are reported, not
             used.
         method: "geiger", or a `LearnedLocator`.
-        table: travel times from `build_p_table`; None: the default Ak135 table.
+        table: travel times from `build_phase_table`, or from `build_p_table`, which leaves other phases than P out;
+            None: the default Ak135 tables.
         sigma_s, sigma_baz: standard deviations (s, degrees) where a pick states none; this and what follows is for
             "geiger" alone.
         model_error_s, model_range_deg, prior_dof: of `geiger.locate_events`; the defaults are for the real Earth.
@@ -89,7 +96,6 @@ def locate(
     for name, value in (("sigma_s", sigma_s), ("sigma_baz", sigma_baz)):
         if not 0 < value < math.inf:
             raise ValueError(f"{name} must be positive, got {value}")
-    events = list(dict.fromkeys(picks["event"]))
     if not isinstance(method, str):
         if not hasattr(method, "locate_picks"):
             raise TypeError(f"method must be 'geiger' or a LearnedLocator, got {type(method).__name__}")
@@ -98,28 +104,36 @@ def locate(
                 f"a learned locator finds the depth itself: fixed_depth_km = {fixed_depth_km} is for the method"
                 " 'geiger'"
             )
-        return _by_network([picks[picks["event"] == event] for event in events], method, table)
+        return _by_network([group for _, group in picks.groupby("event", sort=False)], method, p_table(table))
     if method != "geiger":
         raise ValueError(f"method must be 'geiger' or a LearnedLocator (LearnedLocator.load(FILE)), got {method!r}")
-    groups = [picks[picks["event"] == event] for event in events]
-    usable = [group[group["flag"] == ""] for group in groups]
-    arrays = {name: _padded(usable, name) for name in ("lat", "lon", "p_time", "elev_m", "sigma_s", "baz", "sigma_baz")}
+    if isinstance(table, PTable):
+        others = [phase_of(phase) not in ("P", "") for phase in picks["phase"]]
+        picks = picks.assign(flag=[flag or ONLY_P * other for flag, other in zip(picks["flag"], others)])
+    batch = Batch(picks)
+    times = batch.padded("p_time", picks["p_time"].to_numpy(np.float64))
+    phase = batch.padded("phase", np.array([phase_of(name) or "P" for name in picks["phase"]], object), "P")
     found = locate_events(
-        arrays["lat"],
-        arrays["lon"],
-        arrays["p_time"],
-        _or(arrays["sigma_s"], sigma_s),
-        elev_m=_or(arrays["elev_m"], 0.0),
-        baz=arrays["baz"],
-        sigma_baz=_or(arrays["sigma_baz"], sigma_baz),
+        Arrivals(
+            batch.padded("lat"),
+            batch.padded("lon"),
+            times,
+            _or(batch.padded("sigma_s"), sigma_s),
+            elev_m=_or(batch.padded("elev_m"), 0.0),
+            phase=phase,
+        ),
+        back_azimuths=BackAzimuths(batch.padded("baz"), _or(batch.padded("sigma_baz"), sigma_baz)),
+        depth=DepthRange(fixed_km=fixed_depth_km),
+        model_error=ModelError(model_error_s, range_deg=model_range_deg),
         table=table,
-        model_error_s=model_error_s,
-        model_range_deg=model_range_deg,
         prior_dof=prior_dof,
         outliers=outliers,
-        fixed_depth_km=fixed_depth_km,
     )
-    return [_location(found, k, event, groups[k], confidence, sigma_s) for k, event in enumerate(events)]
+    return batch.locations(found, confidence, sigma_s)
+
+
+def p_table(table: PTable | PhaseTable | None) -> PTable | None:
+    return table.p if isinstance(table, PhaseTable) else table
 
 
 def _by_network(groups: list, locator: LearnedLocator, table: PTable | None) -> list[Location]:
@@ -167,71 +181,8 @@ def _check(picks) -> None:
             )
 
 
-def _padded(groups, name: str) -> np.ndarray:
-    out = np.full((len(groups), max([1, *map(len, groups)])), np.nan)
-    for k, group in enumerate(groups):
-        out[k, : len(group)] = group[name].to_numpy(np.float64)
-    return out
-
-
 def _or(values: np.ndarray, default: float) -> np.ndarray:
     return np.where(np.isnan(values), default, values)
-
-
-def _location(found: Locations, k: int, event: str, group, confidence: float, sigma_s: float) -> Location:
-    from pandas import DataFrame
-
-    rows, place = [], 0
-    for p in group.itertuples():
-        row = {
-            "station": p.station,
-            "phase": p.phase,
-            "row": p.row,
-            "lat": p.lat,
-            "lon": p.lon,
-            "dist_deg": math.nan,
-            "azimuth": math.nan,
-            "residual_s": math.nan,
-            "sigma_s": sigma_s if math.isnan(p.sigma_s) else p.sigma_s,
-            "used": False,
-            "reason": p.flag,
-        }
-        if not p.flag:
-            status = found.status[k, place]
-            row |= {
-                "dist_deg": found.dist_deg[k, place],
-                "azimuth": found.azimuth[k, place],
-                "residual_s": found.residual_s[k, place],
-            }
-            row["used"] = bool(status == USED) and not found.flags["too_few"][k]
-            if status == OUTLIER:
-                row["reason"] = f"outlier: {row['residual_s']:+.1f} s is no first P of this event"
-            elif status == BEYOND:
-                row["reason"] = f"refused as P: the direct P ends at {found.p_end_deg[k]:.1f} degrees"
-            elif math.isfinite(p.baz) and not found.baz_used[k, place] and row["used"]:
-                row["reason"] = f"its back-azimuth of {p.baz:.0f} degrees does not fit and is left out"
-            place += 1
-        rows.append(row)
-    other = None
-    if np.isfinite(found.other[k, 4]):
-        lat, lon, depth_km = map(float, found.other[k, :3])
-        other = (lat, lon, depth_km, float(found.other[k, 4] - found.chi2[k]))
-    return Location(
-        event=event,
-        lat=float(found.lat[k]),
-        lon=float(found.lon[k]),
-        depth_km=float(found.depth_km[k]),
-        origin_time=float(found.origin_time[k]),
-        covariance=found.covariance[k],
-        ellipse=found.ellipse(k, confidence),
-        rms_s=float(found.rms_s[k]),
-        chi2=float(found.chi2[k]),
-        dof=int(found.dof[k]),
-        azimuthal_gap=float(found.azimuthal_gap[k]),
-        residuals=DataFrame(rows),
-        flags=found.flags_of(k),
-        other=other,
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -239,9 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m implicit_models.seismology.locate", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("picks", type=Path, help="CSV, QuakeML, ISF or PDE file")
+    parser.add_argument("picks", type=Path, help="CSV, QuakeML, or another file that read_picks knows")
     parser.add_argument(
-        "--stations", type=Path, metavar="FILE", help="station list (sta, lat, lon, elev_m) or StationXML"
+        "--stations", type=Path, metavar="FILE", help="station list (sta, lat, lon, elev_m), FDSN text, StationXML, ..."
     )
     parser.add_argument("--method", choices=METHODS, default="geiger")
     parser.add_argument("--model", type=Path, metavar="FILE", help="weights of a learned locator")
@@ -250,6 +201,9 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         metavar="FILE",
         help="figure of stations, epicentre and ellipse; of several events the first",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write QuakeML, and a CSV beside it, instead of a report"
     )
     parser.add_argument("--depth", type=float, metavar="KM", help="fix the depth")
     parser.add_argument("--sigma", type=float, metavar="S", help=f"of picks that state none ({SIGMA_S:g} s)")
@@ -269,6 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
             from implicit_models.seismology.learned import LearnedLocator, default_file
 
             method = LearnedLocator.load(options.model or default_file(options.method), kind=options.method)
+        if options.out:
+            return _write_catalogue(options, method, chosen)
         picks = read_picks(options.picks, stations=options.stations)
         found = locate(picks, method=method, **chosen)
     except (ValueError, OSError, ImportError) as error:
@@ -282,6 +238,69 @@ def main(arguments: list[str] | None = None) -> int:
         location_figure(located[0]).savefig(options.map, dpi=160)
         print(f"\nfigure of event {located[0].event}: {options.map}")
     return 0 if located else 1
+
+
+def _write_catalogue(options: argparse.Namespace, method: str | LearnedLocator, chosen: dict) -> int:
+    """Locate in batches and write as it goes; returns the exit status."""
+    from implicit_models.seismology.catalogue import CatalogueWriter
+
+    with CatalogueWriter(options.out) as writer:
+        picks = read_picks(options.picks, stations=options.stations, on_failure="warn")
+        groups, count, first = in_batches(picks), 0, None
+        table = tables_for(picks) if method == "geiger" else None
+        for group in _reported(groups, picks["event"].nunique()):
+            located = locate(group, method=method, table=table, **chosen)
+            writer.add(located)
+            count += sum(location.located for location in located)
+            first = first or next((location for location in located if location.located), None)
+    by_code, usable = sum(picks.attrs["by_code"].values()), int((picks["flag"] == "").sum())
+    print(
+        f"{count} of {picks['event'].nunique()} events located from {usable} of {len(picks)} picks:"
+        f" {options.out}, {options.out.with_suffix('.csv')}"
+        + (f"\n{by_code} picks name a network that the station list does not know" if by_code else "")
+    )
+    if options.map and first is not None:
+        from implicit_models.seismology.location_figure import location_figure
+
+        location_figure(first).savefig(options.map, dpi=160)
+    return 0 if count else 1
+
+
+def tables_for(picks: pandas.DataFrame) -> PTable | PhaseTable:
+    """The travel times that the picks in use need."""
+    used = picks["phase"][picks["flag"] == ""].unique()
+    return build_p_table() if all(phase_of(phase) in ("P", "") for phase in used) else build_phase_table()
+
+
+def in_batches(picks: pandas.DataFrame, size: int = BATCH) -> list[pandas.DataFrame]:
+    """The table in parts of `size` events, with the events in their order."""
+    code = picks["event"].factorize()[0]
+    parts = []
+    for start in range(0, int(code.max()) + 1, size):
+        part = picks[(code >= start) & (code < start + size)]
+        part.attrs = picks.attrs
+        parts.append(part)
+    return parts
+
+
+def _reported(groups: list[pandas.DataFrame], events: int):
+    """The batches, with a bar on a terminal where there are more than a hundred events."""
+    if events <= 100:
+        yield from groups
+        return
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        tqdm = None
+    bar = tqdm(total=events, desc="locate", unit="event", disable=None) if tqdm else None
+    for done, group in enumerate(groups, start=1):
+        yield group
+        if bar:
+            bar.update(group["event"].nunique())
+        elif sys.stderr.isatty():
+            print(f"locate: {min(done * BATCH, events)} of {events} events", file=sys.stderr)
+    if bar:
+        bar.close()
 
 
 def _no_figure(path: Path) -> str:

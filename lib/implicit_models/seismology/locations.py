@@ -23,7 +23,7 @@ FLAGS = {
     "depth_vague": f"the depth has a standard deviation above {VAGUE_DEPTH_KM:g} km",
     "gap": "azimuthal gap above 180 degrees: all stations lie on one side",
     "outliers": "some picks do not fit and are left out",
-    "beyond_p": "some picks lie beyond the end of the direct P and are left out",
+    "beyond_p": "some picks lie beyond the end of the direct P, or where their phase is not first: they are left out",
     "back_azimuths": "some back-azimuths do not fit and are left out",
     "diffracted": "picks used lie beyond the end of the direct P: without them too few are left",
     "poor_fit": "residuals larger than their standard deviations allow (chi-square, 0.1 %)",

@@ -20,6 +20,7 @@ Source:
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -80,6 +81,7 @@ def covariances(
     return C
 
 
+@functools.lru_cache(maxsize=1024)
 def ellipse_scale(confidence: float, dof: float, prior_dof: float) -> float:
     """x'C^-1 x at the ellipse; both degrees of freedom as in `covariances`."""
     from scipy.stats import chi2, f

@@ -292,14 +292,12 @@ def geiger_scores(samples: Samples, noise_s: float, encoding: Encoding) -> dict[
         noise_s: standard deviation of the picks.
         encoding: scales of the labels, for the loss.
     """
+    from implicit_models.seismology.event_data import Arrivals, DepthRange
     from implicit_models.seismology.geiger.events import locate_events
 
     found = locate_events(
-        samples.station_lat,
-        samples.station_lon,
-        samples.arrival_s,
-        max(noise_s, NOISE_FREE_SIGMA_S),
-        depth_bounds=(0.0, encoding.max_depth_km),
+        Arrivals(samples.station_lat, samples.station_lon, samples.arrival_s, max(noise_s, NOISE_FREE_SIGMA_S)),
+        depth=DepthRange(bounds=(0.0, encoding.max_depth_km)),
         outliers=False,
         geographic=False,
     )

@@ -63,7 +63,7 @@ def test_a_file_is_located(tmp_path, table):
 
 def test_the_report_says_what_a_user_needs(tmp_path, table):
     lines = rows(table)
-    lines.append(["1", "AAA", *lines[0][2:5], "S", ""])
+    lines.append(["1", "AAA", *lines[0][2:5], "SS", ""])
     text = locate(read_picks(write(tmp_path, lines)), table=table)[0].report()
     for said in (
         "Event 1 (geiger)",
@@ -74,7 +74,7 @@ def test_the_report_says_what_a_user_needs(tmp_path, table):
         "half axes",
         "8 of 9 picks used",
         "gap",
-        "phase 'S' is not a first P",
+        "phase 'SS' is neither a first P or S nor pP or sP",
         "station",
     ):
         assert said in text

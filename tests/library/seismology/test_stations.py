@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from implicit_models.seismology.stations import DEFAULT_LIST, read_stations
+from implicit_models.seismology.station_lists import DEFAULT_LIST, read_stations
 
 LIST = "sta,altsta,lat,lon,elev_m\nAAA,AAA,43.2717,76.9467,800.0\nTLG,TLG,43.23,77.23,-20\n"
 
@@ -20,17 +20,17 @@ def test_a_list_and_its_gzip_agree(tmp_path):
     packed = tmp_path / "list.csv.gz"
     packed.write_bytes(gzip.compress(LIST.encode()))
     assert plain.places == read_stations(packed).places
-    assert (plain.find("TLG").lat, plain.find("TLG").lon, plain.find("TLG").elev_m, plain.find("TLG").row) == (
-        43.23,
-        77.23,
-        -20.0,
-        3,
-    )
+    assert (
+        plain.find("TLG")[0].lat,
+        plain.find("TLG")[0].lon,
+        plain.find("TLG")[0].elev_m,
+        plain.find("TLG")[0].row,
+    ) == (43.23, 77.23, -20.0, 3)
 
 
 def test_networks_fall_back_to_the_station(tmp_path):
     found = read_stations(write(tmp_path / "list.csv"))
-    assert found.find("KZ.AAA") == found.find("AAA") and found.find("XYZ") is None
+    assert found.find("KZ.AAA") == (found.find("AAA")[0], True) and found.find("XYZ") == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_missing_columns_are_named(tmp_path):
 
 def test_a_name_at_two_places_fails_only_when_it_is_asked_for(tmp_path):
     found = read_stations(write(tmp_path / "list.csv", LIST + "TLG,TLG,10,20,0\nAAA,AAA,43.2718,76.9467,790\n"))
-    assert found.find("AAA").row == 2  # eleven metres apart is one place
+    assert found.find("AAA")[0].row == 2  # eleven metres apart is one place
     with pytest.raises(ValueError, match=r"'TLG' at 43\.2300, 77\.2300 \(row 3\) and 10\.0000, 20\.0000 \(row 4\)"):
         found.find("TLG")
 
@@ -64,7 +64,7 @@ def test_the_same_place_across_the_antimeridian(tmp_path):
     found = read_stations(
         write(tmp_path / "list.csv", "sta,lat,lon,elev_m\nA,60,180,0\nA,60,-179.9999,0\nA,60,-180,0\n")
     )
-    assert found.find("A").row == 2
+    assert found.find("A")[0].row == 2
 
 
 def test_no_default_says_what_to_give(tmp_path, monkeypatch):
@@ -89,8 +89,12 @@ def test_station_xml(tmp_path):
     path = tmp_path / "stations.xml"
     Inventory(networks=networks, source="test").write(str(path), format="STATIONXML")
     found = read_stations(path)
-    assert (found.find("XX.AAA").lat, found.find("XX.AAA").lon, found.find("XX.AAA").elev_m) == (10.5, -20.25, 123.0)
-    assert found.find("YY.AAA").lat == 50
+    assert (found.find("XX.AAA")[0].lat, found.find("XX.AAA")[0].lon, found.find("XX.AAA")[0].elev_m) == (
+        10.5,
+        -20.25,
+        123.0,
+    )
+    assert found.find("YY.AAA")[0].lat == 50
     with pytest.raises(ValueError, match="has station 'AAA' at"):
         found.find("AAA")
 
@@ -100,4 +104,4 @@ def test_the_registry_of_the_isc():
         pytest.skip("IMPLICIT_DATA is not set: no station registry")
     found = read_stations()
     assert len(found) > 30_000
-    assert (found.find("MDJ").lat, found.find("MDJ").lon) == (44.6164, 129.592)
+    assert (found.find("MDJ")[0].lat, found.find("MDJ")[0].lon) == (44.6164, 129.592)

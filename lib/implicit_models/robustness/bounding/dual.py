@@ -30,7 +30,7 @@ from implicit_models.robustness.bounding.dual_kernels import Model, Record, Sets
 from implicit_models.robustness.bounding.options import Dual
 from implicit_models.robustness.bounding.relaxation_codes import unit_codes
 from implicit_models.robustness.bounding.result import Bounds, finished
-from implicit_models.robustness.checking.checker import Stage
+from implicit_models.robustness.checking.certificate import Stage
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification, rounding_of

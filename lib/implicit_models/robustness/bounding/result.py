@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from implicit_models.robustness.checking.checker import BoundsCertificate
+from implicit_models.robustness.checking.certificate import BoundsCertificate
 from implicit_models.robustness.input_sets import Uncertainty
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.specification import Specification

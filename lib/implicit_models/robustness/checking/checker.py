@@ -16,100 +16,17 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
-from implicit_models.robustness.checking import certificate_fields, outward
+from implicit_models.robustness.checking import outward
+from implicit_models.robustness.checking.certificate import BoundsCertificate, Stage, in_form
+from implicit_models.robustness.checking.well_posed import not_well_posed
 from implicit_models.summaries import summary
 
 EPS = outward.EPS
 CHUNK = 2048  # multipliers of a stage evaluated together
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """Pre-activation bounds made tighter by dual rows, all of which use the bounds before the stage.
-
-    sample, unit, side (K,): side -1 for a lower bound of z_unit, +1 for an upper one, whose lam belongs to the row of
-    -z_unit. lam (K, n). zl, zh (N, n): the bounds after the stage; those of units that are not listed stay.
-    """
-
-    sample: np.ndarray
-    unit: np.ndarray
-    side: np.ndarray
-    lam: Float[np.ndarray, "K n"]
-    zl: Float[np.ndarray, "N n"]
-    zh: Float[np.ndarray, "N n"]
-
-    def __repr__(self) -> str:
-        return summary(self)
-
-
-@dataclass(frozen=True, eq=False)
-class BoundsCertificate:
-    """Bounds of a batch with all that proves them: the model, the set, comparison vector, boxes and dual rows.
-
-    A, B, C, D dense or CSR, b, d; segments: (name, slope, start, stop, block) of the activation; kind and s of
-    well-posedness; centre, radius, card of the set. Claims: lb <= spec y <= ub (ub None: no claim), xl <= x <= xh, zl
-    <= z <= zh for the samples of status "certified".
-    Evidence: x0, sigma (box); il, ih, zl0, zh0 (interval and its pre-activations); stages (None: refined, but rows not
-        kept); lam_low,
-    lam_high (N, k, n): rows for spec and for -spec, NaN where a bound comes from the interval or the box alone.
-    """
-
-    A: Any
-    B: Any
-    C: Any
-    D: Any
-    b: np.ndarray
-    d: np.ndarray
-    segments: tuple[tuple[str, float, int, int, int], ...]
-    kind: str
-    s: np.ndarray | None
-    centre: np.ndarray
-    radius: np.ndarray
-    card: int | None
-    method: str
-    relaxation: str | None = None
-    spec: np.ndarray | None = None
-    lb: np.ndarray | None = None
-    ub: np.ndarray | None = None
-    status: Any = None
-    xl: np.ndarray | None = None
-    xh: np.ndarray | None = None
-    zl: np.ndarray | None = None
-    zh: np.ndarray | None = None
-    x0: np.ndarray | None = None
-    sigma: np.ndarray | None = None
-    il: np.ndarray | None = None
-    ih: np.ndarray | None = None
-    zl0: np.ndarray | None = None
-    zh0: np.ndarray | None = None
-    stages: tuple[Stage, ...] | None = ()
-    lam_low: np.ndarray | None = None
-    lam_high: np.ndarray | None = None
-
-    def __repr__(self) -> str:
-        return summary(self, "A", "B", "C", "D", "segments", "kind", "centre", "radius", "method", "status", "stages")
-
-    @classmethod
-    def of(cls, problem: Any, inputs: Any, **fields: Any) -> BoundsCertificate:
-        """Certificate of a `Problem` and an `Uncertainty`; fields: the rest."""
-        segments = tuple((s.name, s.slope, s.start, s.stop, s.block) for s in problem.activation.segments)
-        model = {name: getattr(problem, name) for name in "ABCDbd"}
-        return cls(
-            **model,
-            segments=segments,
-            kind=problem.certificate.kind,
-            s=problem.certificate.s,
-            centre=inputs.centre,
-            radius=inputs.radius,
-            card=inputs.card,
-            **fields,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,28 +61,11 @@ def check(certificate: BoundsCertificate) -> CheckResult:
     """
     try:
         with np.errstate(all="ignore"):  # whatever overflows is not proved, also where the caller lets NumPy raise
-            return _Check(_in_form(certificate)).run()
+            return _Check(in_form(certificate)).run()
     except Exception as error:  # any object may be in any field
         centre = getattr(certificate, "centre", None)
         N = len(centre) if isinstance(centre, np.ndarray) and centre.ndim else 0
         return CheckResult(np.zeros(N, dtype=bool), f"the certificate is malformed: {error}")
-
-
-def _in_form(certificate: Any) -> BoundsCertificate:
-    """The certificate with its arrays in float64, of exactly the shapes they must have.
-
-    Raises:
-        Malformed, or whatever nonsense raises.
-    """
-    if not isinstance(certificate, BoundsCertificate):
-        raise certificate_fields.Malformed(f"expected a BoundsCertificate, got {type(certificate).__name__}")
-    stages = certificate.stages
-    if stages is not None:
-        if not isinstance(stages, (tuple, list)) or not all(isinstance(stage, Stage) for stage in stages):
-            raise certificate_fields.Malformed("stages must be None or a tuple of Stage")
-        N, n = np.shape(certificate.centre)[0], certificate.A.shape[0]
-        stages = tuple(Stage(**certificate_fields.stage_fields(stage, N, n)) for stage in stages)
-    return replace(certificate, stages=stages, **certificate_fields.fields(certificate))
 
 
 class _Check:
@@ -196,7 +96,7 @@ class _Check:
 
     def run(self) -> CheckResult:
         c = self.cert
-        self.reason = self.data() or self.well_posed()
+        self.reason = self.data() or not_well_posed(c)
         if self.reason:
             return CheckResult(~self.claims, self.reason)
         # sup |B_i (u - u0)|, one product where the radius is shared
@@ -243,38 +143,6 @@ class _Check:
         if not np.isfinite(c.centre[self.claims]).all():
             return "a sample that is not finite has a claim"
         return ""
-
-    def well_posed(self) -> str:
-        c, signed = self.cert, self.cert.kind != "pf"
-        own = np.where(self.single & signed, self.gamma * self.diagonal, self.gamma * np.abs(self.diagonal))
-        if np.any(self.single & (self.gamma * self.diagonal >= 1)):
-            return "a state feeds back on itself with gamma A_ii of at least 1"
-        if c.kind not in ("pf", "metzler", "triangular"):
-            return f"a certificate of kind {c.kind!r} proves nothing"
-        if c.s is None:
-            return "" if c.kind == "triangular" and self.without_feedback() else "there is no comparison vector"
-        s = c.s
-        if s.shape != (self.n,) or not np.all(s > 0) or not np.isfinite(s).all():
-            return "the comparison vector is not positive"
-        if np.any(np.diff(s)[np.diff(self.block) == 0] != 0):
-            return "the comparison vector is not constant on a block"
-        off = self.gamma * (self.absolute @ s) - self.gamma * np.abs(self.diagonal) * s
-        error = outward.share(self.n + 4) * (self.gamma * (self.absolute @ s) + np.abs(own) * s)
-        if not np.all(off + own * s + error < s):
-            return "M s < s does not hold for the comparison vector"
-        return ""
-
-    def without_feedback(self) -> bool:
-        left = np.ones(self.n)
-        off = self.absolute != 0 if not hasattr(self.absolute, "toarray") else (self.absolute != 0).astype(float)
-        loop = np.asarray(off.diagonal(), dtype=float) * self.single  # of single states, which has been looked at
-        while left.any():
-            reads = off @ left - loop * left
-            free = np.bincount(self.block, weights=reads)[self.block] == 0
-            if not np.any(free & (left > 0)):
-                return False
-            left[free] = 0.0
-        return True
 
     def box(self) -> tuple[np.ndarray, ...]:
         """|x - x0| <= sigma, and what it says about z."""

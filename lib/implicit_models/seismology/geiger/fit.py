@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.kernels import kernel
-from implicit_models.seismology.event_data import EventData
+from implicit_models.seismology.event_data import DepthRange, EventData, ModelError
 from implicit_models.seismology.geiger.kernels import (
     DEGREE,
     Picks,
@@ -23,7 +23,7 @@ from implicit_models.seismology.geiger.kernels import (
     system_of,
 )
 from implicit_models.seismology.geiger.outliers import CUT, LEAST_PICKS, robust_locate
-from implicit_models.seismology.geiger.starts import DEPTHS, POINTS, RINGS, locate_many
+from implicit_models.seismology.geiger.starts import DEPTHS, DEPTHS_WITH_S, POINTS, RINGS, all_chord_times, locate_many
 from implicit_models.seismology.geodesy import geographic_latitude
 from implicit_models.seismology.locations import (
     ABSENT,
@@ -35,7 +35,8 @@ from implicit_models.seismology.locations import (
     VAGUE_DEPTH_KM,
     Locations,
 )
-from implicit_models.seismology.table.kernels import beyond_p
+from implicit_models.seismology.table.kernels import S_SHEAF, SHEAR_ERROR, outside_window
+from implicit_models.seismology.table.phases import PhaseTable, p_alone
 from implicit_models.seismology.table.travel_times import PTable
 from implicit_models.seismology.uncertainty import covariances
 
@@ -48,24 +49,17 @@ class Fit:
     """State of one call: solutions, and which picks are used."""
 
     def __init__(
-        self,
-        data: EventData,
-        table: PTable,
-        low: float,
-        high: float,
-        fixed,
-        default,
-        starts: int,
-        model_error_s: float,
-        model_range_deg: float,
+        self, data: EventData, table: PTable | PhaseTable, depth: DepthRange, model_error: ModelError, starts: int
     ) -> None:
         self.data, self.table, self.starts = data, table, starts
-        self.model = model_error_s**2, model_range_deg * DEGREE
-        self.low, self.high = low, high
+        self.phases = table.arrays if isinstance(table, PhaseTable) else p_alone(table)
+        self.model = model_error.sigma_s**2, model_error.range_deg * DEGREE
+        low, high = self.low, self.high = float(depth.bounds[0]), float(depth.bounds[1])
         self.depths = np.unique(
-            np.clip(DEPTHS, low, high)
+            np.clip(DEPTHS_WITH_S if isinstance(table, PhaseTable) else DEPTHS, low, high)
         )  # a start outside the bounds may fit better than all within, and stay
-        self.fixed, self.default = fixed, default
+        self.rows = all_chord_times(self.phases, self.depths)
+        self.fixed, self.default = depth.fixed_km, depth.default_km
         n, picks = data.n_events, data.time.size
         self.event = np.repeat(np.arange(n), np.diff(data.begin))
         self.state = np.full(picks, USED, np.int8)
@@ -102,11 +96,12 @@ class Fit:
         weight = np.where(used, data.weight, 0.0)[chosen]
         baz_weight = np.where(used & self.baz_used, data.baz_weight, 0.0)[chosen]
         out, other = np.empty((go.size, 7)), np.empty((go.size, 6))
-        picks = Picks(data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight)
+        picks = Picks(data.place[chosen], data.time[chosen], weight, data.baz[chosen], baz_weight, data.phase[chosen])
         locate_many(
             begin,
             picks,
-            self.table.arrays,
+            self.phases,
+            self.rows,
             RINGS,
             POINTS,
             self.depths,
@@ -123,7 +118,7 @@ class Fit:
         residual, dist, azimuth = (np.empty(chosen.size) for _ in range(3))
         beyond = np.empty(chosen.size, bool)
         found = Described(information, scatter, gap, p_end, residual, dist, azimuth, beyond)
-        _describe(begin, picks, self.table.arrays, self.table.p_end_deg, *self.model, out, found)
+        _describe(begin, picks, self.phases, self.table.p_end_deg, *self.model, out, found)
         self.information[go], self.scatter[go], self.gap[go], self.p_end[go] = information, scatter, gap, p_end
         self.residual[chosen], self.dist[chosen], self.azimuth[chosen], self.beyond[chosen] = (
             residual,
@@ -140,7 +135,7 @@ class Fit:
 
         data, n = self.data, self.data.n_events
         events, robust_tries = np.flatnonzero(self.located), np.zeros(n, np.int64)
-        size_of = np.sqrt(data.weight)
+        size_of, returned = np.sqrt(data.weight), data.phase == 0
         for _ in range(ROUNDS):
             if events.size == 0:
                 return
@@ -163,6 +158,9 @@ class Fit:
             if outliers:
                 self._set_angles_aside(current & ~suspect)
             refused = self.beyond & (current & ~suspect)[self.event] & (self.state != BEYOND)
+            # An Sg, an Sn or a depth phase may come back once, when the location moves; a P stays out.
+            again = (self.state == BEYOND) & ~self.beyond & ~returned & (current & ~suspect)[self.event]
+            self.state[again], returned[again] = USED, True
             left = np.bincount(self.event[(self.state == USED) & ~refused], minlength=n)
             self.state[refused & (left >= 3)[self.event]] = BEYOND
             events = np.union1d(
@@ -179,7 +177,9 @@ class Fit:
             size = np.abs(self.residual[rows]) * np.sqrt(data.weight[rows])
         else:
             size = np.empty(state.size)
-            depths = self.depths if self.lowest[k] < self.highest[k] else self.lowest[k : k + 1]
+            free = self.lowest[k] < self.highest[k]
+            depths = self.depths if free else self.lowest[k : k + 1]
+            rows_of = self.rows if free else all_chord_times(self.phases, depths)
             robust_locate(
                 Picks(
                     data.place[rows],
@@ -187,8 +187,10 @@ class Fit:
                     np.where(allowed, data.weight[rows], 0.0),
                     data.baz[rows],
                     np.zeros(state.size),
+                    data.phase[rows],
                 ),
-                self.table.arrays,
+                self.phases,
+                rows_of,
                 RINGS,
                 POINTS,
                 depths,
@@ -319,7 +321,7 @@ class Described(NamedTuple):
 
 
 @kernel
-def _describe(begin, picks, tables, p_end_deg, model_variance, model_range, out, found):
+def _describe(begin, picks, phases, p_end_deg, model_variance, model_range, out, found):
     """Fill `found` for events located at out (N, 7)."""
     place, weight = picks.place, picks.weight
     information, scatter, gap, p_end = found.information, found.scatter, found.gap, found.p_end
@@ -331,10 +333,10 @@ def _describe(begin, picks, tables, p_end_deg, model_variance, model_range, out,
         own, system = picks_between(picks, a, b), system_of(b - a)
         north, east, H, J, r = system.north, system.east, system.H, system.J, system.r
         # Back-azimuths enter the epicentre's block; for the times the origin time is kept as an unknown.
-        normal_equations(u, z, own, tables, system)
+        normal_equations(u, z, own, phases, system)
         angles = H.copy()
-        times = Picks(own.place, own.time, own.weight, own.baz, np.zeros(b - a))
-        normal_equations(u, z, times, tables, system)
+        times = Picks(own.place, own.time, own.weight, own.baz, np.zeros(b - a), own.phase)
+        normal_equations(u, z, times, phases, system)
         rows = np.ones((b - a, 4))
         for i in range(b - a):
             rows[i, 0], rows[i, 1], rows[i, 2] = J[i, 0] / RADIUS_KM, J[i, 1] / RADIUS_KM, J[i, 2]
@@ -349,9 +351,13 @@ def _describe(begin, picks, tables, p_end_deg, model_variance, model_range, out,
         for k in range(4):
             copy(information[e, k], scatter[e, k])
         if model_variance > 0 and model_range > 0:
+            size = np.ones(b - a)
+            for i in range(b - a):
+                if phases[6][own.phase[i]] == S_SHEAF:
+                    size[i] = SHEAR_ERROR
             for i in range(b - a):
                 for j in range(i):
-                    shared = weight[a + i] * weight[a + j] * model_variance
+                    shared = weight[a + i] * weight[a + j] * model_variance * size[i] * size[j]
                     if shared > 0:
                         shared *= math.exp(-angle_between(place[a + i], place[a + j]) / model_range)
                         for k in range(4):
@@ -366,7 +372,7 @@ def _describe(begin, picks, tables, p_end_deg, model_variance, model_range, out,
                 s[0] * east[0] + s[1] * east[1] + s[2] * east[2], s[0] * north[0] + s[1] * north[1] + s[2] * north[2]
             )
             azimuth[a + i] = (turn / DEGREE) % 360.0
-            beyond[a + i] = beyond_p(tables, z, dist[a + i])
+            beyond[a + i] = outside_window(phases, own.phase[i], z, dist[a + i])
             if weight[a + i] > 0:
                 at = used  # in ascending order
                 while at > 0 and seen[at - 1] > azimuth[a + i]:
@@ -378,6 +384,6 @@ def _describe(begin, picks, tables, p_end_deg, model_variance, model_range, out,
         for i in range(1, used):
             widest = max(widest, seen[i] - seen[i - 1])
         gap[e] = widest
-        f = (z - tables[0][0]) / tables[0][1]
+        f = (z - phases[0][0]) / phases[0][1]
         i = min(max(int(f), 0), deepest - 1)
         p_end[e] = p_end_deg[i] + (f - i) * (p_end_deg[i + 1] - p_end_deg[i])

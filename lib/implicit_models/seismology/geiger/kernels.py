@@ -1,7 +1,7 @@
 """Levenberg-Marquardt on one event: epicentre on the sphere, depth in its bounds, origin time eliminated.
 
 With u the unit vector of the epicentre, s_i a station's, Delta_i their angle, the time residuals are r_i = t_i - t0 -
-T(z, Delta_i) and
+T_k(z, Delta_i), T_k of the pick's phase k, and
 
     dDelta_i / dn = -(s_i . n) / sin Delta_i        along a unit tangent n at u.
 
@@ -11,7 +11,7 @@ along a great circle, so poles and the antimeridian are points like others. Back
 n_i), with the station's own east and north, are further data.
 
 Arrays of an event: place (S, 3) unit vectors; time (S,) s; weight (S,) 1/s^2, 0 for a pick that is left out; baz (S,)
-radians; baz_weight (S,) 1/radian^2, 0 where there is none.
+radians; baz_weight (S,) 1/radian^2, 0 where there is none; phase (S,) index in the tables `phases` of `table.kernels`.
 
 Source:
     Geiger (1912); separable least squares, Golub & Pereyra (1973).
@@ -23,10 +23,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from implicit_models.kernels import kernel
-from implicit_models.seismology.table.kernels import lookup
+from implicit_models.seismology.table.kernels import lookup, of_phase
 
 DEGREE = math.pi / 180
 LONGEST_STEP = 0.3  # radians
@@ -42,6 +42,7 @@ class Picks(NamedTuple):
     weight: Float[np.ndarray, " S"]
     baz: Float[np.ndarray, " S"]
     baz_weight: Float[np.ndarray, " S"]
+    phase: Int[np.ndarray, " S"]
 
 
 class System(NamedTuple):
@@ -59,7 +60,8 @@ class System(NamedTuple):
 @kernel
 def picks_between(picks, a, b):
     """The picks a to b - 1, without a copy."""
-    return Picks(picks.place[a:b], picks.time[a:b], picks.weight[a:b], picks.baz[a:b], picks.baz_weight[a:b])
+    angles, phase = (picks.baz[a:b], picks.baz_weight[a:b]), picks.phase[a:b]
+    return Picks(picks.place[a:b], picks.time[a:b], picks.weight[a:b], angles[0], angles[1], phase)
 
 
 @kernel
@@ -114,11 +116,11 @@ def angle_between(u, s):
 
 
 @kernel(borrows=True)
-def travel_time(tables, depth, angle):
-    """(T, dT/dz s/km, dT/dDelta s/radian); below the table's last depth linear in depth."""
-    deepest = tables[0][0] + tables[0][1] * (tables[1].shape[0] - 1)
+def travel_time(phases, k, depth, angle):
+    """(T, dT/dz s/km, dT/dDelta s/radian) of phase k; below the table's last depth linear in depth."""
+    deepest = phases[0][0] + phases[0][1] * (phases[1].shape[1] - 1)
     inside = min(depth, deepest)
-    T, Tz, Tx = lookup(tables, inside, min(angle / DEGREE, 180.0))
+    T, Tz, Tx = lookup(of_phase(phases, k), inside, min(angle / DEGREE, 180.0))
     return T + (depth - inside) * Tz, Tz, Tx / DEGREE
 
 
@@ -140,15 +142,16 @@ def baz_residual(u, s, baz):
 
 
 @kernel(borrows=True)
-def jacobian(u, z, picks, tables, system):
+def jacobian(u, z, picks, phases, system):
     """T's derivatives J (S, 3) by north and east (s/radian) and depth (s/km); r (S,) = time - T; fills the frame at
     u."""
-    place, time, north, east, J, r = picks.place, picks.time, system.north, system.east, system.J, system.r
+    place, time, phase = picks.place, picks.time, picks.phase
+    north, east, J, r = system.north, system.east, system.J, system.r
     frame(u, north, east)
     for i in range(time.size):
         s = place[i]
         sine, cosine = sine_cosine(u, s)
-        T, Tz, Tx = travel_time(tables, z, math.atan2(sine, cosine))
+        T, Tz, Tx = travel_time(phases, phase[i], z, math.atan2(sine, cosine))
         slope = -Tx / sine if sine > TINY_ANGLE else 0.0
         J[i, 0] = slope * (s[0] * north[0] + s[1] * north[1] + s[2] * north[2])
         J[i, 1] = slope * (s[0] * east[0] + s[1] * east[1] + s[2] * east[2])
@@ -157,11 +160,11 @@ def jacobian(u, z, picks, tables, system):
 
 
 @kernel(borrows=True, error_model="python")  # picks without any weight are an error
-def normal_equations(u, z, picks, tables, system):
+def normal_equations(u, z, picks, phases, system):
     """(chi-square, t0) at (u, z); fills the system."""
     place, time, weight, baz, baz_weight = picks.place, picks.time, picks.weight, picks.baz, picks.baz_weight
     north, east, H, g, J, r = system.north, system.east, system.H, system.g, system.J, system.r
-    jacobian(u, z, picks, tables, system)
+    jacobian(u, z, picks, phases, system)
     total, m0, m1, m2, t0 = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(time.size):
         w = weight[i]
@@ -237,7 +240,7 @@ def damped_step(H, g, damping, depth_step, x):
 
 
 @kernel
-def descend(u, z, picks, tables, lowest, highest, steps, enough):
+def descend(u, z, picks, phases, lowest, highest, steps, enough):
     """(depth, chi-square, t0, iterations) of Levenberg-Marquardt from (u, z); u is overwritten.
 
     It ends with a step that lowers chi-square by less than `enough`.
@@ -246,7 +249,7 @@ def descend(u, z, picks, tables, lowest, highest, steps, enough):
     """
     at, new, reached, x = system_of(picks.time.size), system_of(picks.time.size), np.empty(3), np.empty(3)
     north, east, H, g = at.north, at.east, at.H, at.g
-    chi2, t0 = normal_equations(u, z, picks, tables, at)
+    chi2, t0 = normal_equations(u, z, picks, phases, at)
     damping, done = 1e-2, 0
     for step in range(steps):
         done = step + 1
@@ -264,7 +267,7 @@ def descend(u, z, picks, tables, lowest, highest, steps, enough):
             x[0] *= LONGEST_STEP / length
             x[1] *= LONGEST_STEP / length
         move(u, north, east, x[0], x[1], reached)
-        found, new_t0 = normal_equations(reached, new_z, picks, tables, new)
+        found, new_t0 = normal_equations(reached, new_z, picks, phases, new)
         if found <= chi2:
             finished = chi2 - found < enough * (1 + 0.01 * chi2) or found < 1e-10
             copy(reached, u)

@@ -18,7 +18,7 @@ import numpy as np
 
 from implicit_models.kernels import kernel
 from implicit_models.seismology.geiger.kernels import Picks, angle_between, copy, descend, travel_time
-from implicit_models.seismology.geiger.starts import CHORDS, ROUGH, choose_starts, chord_times, grid_costs
+from implicit_models.seismology.geiger.starts import ROUGH, choose_starts, grid_costs
 
 CUT = 3.5  # standard deviations of a residual beyond which a pick is an outlier
 CENTRES = 4  # first picks whose surroundings are searched
@@ -39,12 +39,12 @@ def _used(values, weight):
 
 
 @kernel
-def standardised(u, z, picks, tables, t0, e):
+def standardised(u, z, picks, phases, t0, e):
     """e (S,) = sqrt(weight) (time - T - t0); t0 NaN: the median is taken. Returns t0."""
     place, time, weight = picks.place, picks.time, picks.weight
     n = time.size
     for i in range(n):
-        e[i] = time[i] - travel_time(tables, z, angle_between(u, place[i]))[0]
+        e[i] = time[i] - travel_time(phases, picks.phase[i], z, angle_between(u, place[i]))[0]
     if t0 != t0:
         t0 = np.median(_used(e, weight))
     for i in range(n):
@@ -53,12 +53,12 @@ def standardised(u, z, picks, tables, t0, e):
 
 
 @kernel
-def robust_descend(u, z, picks, tables, lowest, highest):
+def robust_descend(u, z, picks, phases, lowest, highest):
     """(depth, truncated squares, t0) of the reweighted iteration from (u, z); u is overwritten."""
     n, weight, baz_weight = picks.time.size, picks.weight, picks.baz_weight
     e, share, baz_share = np.empty(n), np.empty(n), np.empty(n)
-    weighted = Picks(picks.place, picks.time, share, picks.baz, baz_share)
-    t0 = standardised(u, z, picks, tables, math.nan, e)
+    weighted = Picks(picks.place, picks.time, share, picks.baz, baz_share, picks.phase)
+    t0 = standardised(u, z, picks, phases, math.nan, e)
     scale = max(CUT, 3 * np.median(np.abs(_used(e, weight))))
     last = 0
     while last < 4:
@@ -69,8 +69,8 @@ def robust_descend(u, z, picks, tables, lowest, highest):
             factor = scale * scale / (scale * scale + e[i] * e[i])
             share[i] = weight[i] * factor * factor
             baz_share[i] = baz_weight[i] * factor * factor
-        z, _, t0, _ = descend(u, z, weighted, tables, lowest, highest, 6, ROUGH)
-        t0 = standardised(u, z, picks, tables, t0, e)
+        z, _, t0, _ = descend(u, z, weighted, phases, lowest, highest, 6, ROUGH)
+        t0 = standardised(u, z, picks, phases, t0, e)
         scale *= SHRINK
     total = 0.0
     for i in range(n):
@@ -79,8 +79,11 @@ def robust_descend(u, z, picks, tables, lowest, highest):
 
 
 @kernel
-def robust_locate(picks, tables, rings, points, depths, lowest, highest, e):
-    """Fill e (S,) with the standardised residuals of the best robust location; returns its truncated squares."""
+def robust_locate(picks, phases, rows, rings, points, depths, lowest, highest, e):
+    """Fill e (S,) with the standardised residuals of the best robust location; returns its truncated squares.
+
+    rows (Z, F, CHORDS) are those of the depths.
+    """
     place, time, weight = picks.place, picks.time, picks.weight
     total = 0
     for ring in range(rings.size):
@@ -88,9 +91,6 @@ def robust_locate(picks, tables, rings, points, depths, lowest, highest, e):
     position, cost = np.empty((total, 3)), np.empty((total, depths.size))
     chosen = np.empty((STARTS_EACH, 2), np.int64)
     u, best_u, best_z, best_t0, best = np.empty(3), np.empty(3), 0.0, 0.0, np.inf
-    rows = np.empty((depths.size, CHORDS))
-    for m in range(depths.size):
-        chord_times(tables, depths[m], rows[m])
     left = weight > 0
     for _ in range(CENTRES):
         i = -1
@@ -105,9 +105,9 @@ def robust_locate(picks, tables, rings, points, depths, lowest, highest, e):
         count = choose_starts(centre, position, cost, depths, 0.5, chosen)
         for k in range(count):
             copy(position[chosen[k, 0]], u)
-            z, found, t0 = robust_descend(u, depths[chosen[k, 1]], picks, tables, lowest, highest)
+            z, found, t0 = robust_descend(u, depths[chosen[k, 1]], picks, phases, lowest, highest)
             if found < best:
                 best, best_z, best_t0 = found, z, t0
                 copy(u, best_u)
-    standardised(best_u, best_z, picks, tables, best_t0, e)
+    standardised(best_u, best_z, picks, phases, best_t0, e)
     return best

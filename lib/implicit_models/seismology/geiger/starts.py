@@ -22,12 +22,14 @@ from implicit_models.seismology.geiger.kernels import (
     picks_between,
     travel_time,
 )
-from implicit_models.seismology.table.kernels import beyond_p
+from implicit_models.seismology.table.kernels import outside_window
 
 # Degrees from the earliest station, and points on each ring.
 RINGS = np.array([0.3, 1.0, 2.5, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0, 60.0, 78.0, 95.0])
 POINTS = np.array([6, 8, 10, 12, 12, 12, 12, 12, 14, 16, 16, 18, 18])
 DEPTHS = np.array([10.0, 100.0, 300.0, 600.0])
+# With S the depths of the crust differ, and minima lie on both sides of its boundaries.
+DEPTHS_WITH_S = np.array([5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0])
 SHADOW_PRICE = (
     12.25  # in chi-square, of a pick that a location puts beyond the direct P: 3.5 standard deviations, an outlier's
 )
@@ -36,23 +38,33 @@ CHORDS = 2049  # points of a row of `chord_times`
 
 
 @kernel(borrows=True)
-def chord_times(tables, depth, row):
-    """Fill row with T at chords 0..2 (of the unit sphere) in even steps: what the grid looks up instead of the
-    table."""
-    for k in range(row.size):
-        half = min(k / (row.size - 1), 1.0)
-        row[k] = travel_time(tables, depth, 2 * math.asin(half))[0]
+def chord_times(phases, depth, rows):
+    """Fill rows (F, CHORDS) with each phase's T at chords 0..2 (of the unit sphere) in even steps: what the grid looks
+    up instead of the table."""
+    for f in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            half = min(k / (rows.shape[1] - 1), 1.0)
+            rows[f, k] = travel_time(phases, f, depth, 2 * math.asin(half))[0]
+
+
+@kernel
+def all_chord_times(phases, depths):
+    """(Z, F, CHORDS) of `chord_times`."""
+    rows = np.empty((depths.size, phases[6].size, CHORDS))
+    for m in range(depths.size):
+        chord_times(phases, depths[m], rows[m])
+    return rows
 
 
 @kernel(error_model="python")  # picks without any weight are an error
 def grid_costs(centre, centre_baz, picks, rows, rings, points, robust, position, cost):
     """Misfit of every grid point: chi-square, or with `robust` the sum of absolute residuals about their median.
 
-    rows (Z, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the
+    rows (Z, F, CHORDS) from `chord_times`. position (G, 3) and cost (G, Z) are filled; centre_baz (radians) turns the
     rings towards a measured direction, NaN for none.
     """
     place, time, weight, baz, baz_weight = picks.place, picks.time, picks.weight, picks.baz, picks.baz_weight
-    n, n_depths, last = time.size, rows.shape[0], rows.shape[1] - 1
+    phase, n, n_depths, last = picks.phase, time.size, rows.shape[0], rows.shape[2] - 1
     north, east, r = np.empty(3), np.empty(3), np.empty(n)
     cell, part = np.empty(n, np.int64), np.empty(n)
     frame(centre, north, east)
@@ -81,7 +93,8 @@ def grid_costs(centre, centre_baz, picks, rows, rings, points, robust, position,
                     used = 0
                     for i in range(n):
                         if weight[i] > 0:
-                            r[used] = time[i] - row[cell[i]] - part[i] * (row[cell[i] + 1] - row[cell[i]])
+                            f = phase[i]
+                            r[used] = time[i] - row[f, cell[i]] - part[i] * (row[f, cell[i] + 1] - row[f, cell[i]])
                             used += 1
                     middle, used, total = np.median(r[:used]), 0, 0.0
                     for i in range(n):
@@ -91,7 +104,8 @@ def grid_costs(centre, centre_baz, picks, rows, rings, points, robust, position,
                 else:
                     s1, s2 = 0.0, 0.0
                     for i in range(n):
-                        e = time[i] - row[cell[i]] - part[i] * (row[cell[i] + 1] - row[cell[i]])
+                        f = phase[i]
+                        e = time[i] - row[f, cell[i]] - part[i] * (row[f, cell[i] + 1] - row[f, cell[i]])
                         s1 += weight[i] * e
                         s2 += weight[i] * e * e
                     total = s2 - s1 * s1 / whole
@@ -128,7 +142,7 @@ def choose_starts(centre, position, cost, depths, spacing, chosen):
 
 
 @kernel
-def locate_one(picks, tables, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
+def locate_one(picks, phases, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
     """Best of the descents from `starts` grid points: out = (u, depth, t0, chi-square, iterations).
 
     other = (u, depth, t0, chi-square) of the best minimum at least 50 km away from it, chi-square inf if there is none.
@@ -153,17 +167,19 @@ def locate_one(picks, tables, rows, rings, points, depths, starts, lowest, highe
     best, iterations = 0, 0
     for k in range(count):
         copy(position[chosen[k, 0]], found[k])
-        z, chi2, t0, done = descend(found[k, :3], depths[chosen[k, 1]], picks, tables, lowest, highest, steps, ROUGH)
+        z, chi2, t0, done = descend(found[k, :3], depths[chosen[k, 1]], picks, phases, lowest, highest, steps, ROUGH)
         found[k, 3], found[k, 4], found[k, 5] = z, t0, chi2
         price[k] = chi2
         for i in range(time.size):
-            if weight[i] > 0 and beyond_p(tables, z, angle_between(found[k, :3], place[i]) / DEGREE):
+            if weight[i] > 0 and outside_window(
+                phases, picks.phase[i], z, angle_between(found[k, :3], place[i]) / DEGREE
+            ):
                 price[k] += SHADOW_PRICE
         iterations += done
         if price[k] < price[best]:
             best = k
     lowest_price = price[best]
-    z, chi2, t0, done = descend(found[best, :3], found[best, 3], picks, tables, lowest, highest, steps, FINE)
+    z, chi2, t0, done = descend(found[best, :3], found[best, 3], picks, phases, lowest, highest, steps, FINE)
     gained = found[best, 5] - chi2
     found[best, 3], found[best, 4], found[best, 5] = z, t0, chi2
     copy(found[best], out)
@@ -178,14 +194,13 @@ def locate_one(picks, tables, rows, rings, points, depths, starts, lowest, highe
 
 
 @kernel
-def locate_many(begin, picks, tables, rings, points, depths, starts, lowest, highest, steps, out, other):
-    """`locate_one` of every event e, picks begin[e]:begin[e+1]; lowest and highest (N,) are its bounds of depth.
+def locate_many(begin, picks, phases, rows, rings, points, depths, starts, lowest, highest, steps, out, other):
+    """`locate_one` of every event e, picks begin[e]:begin[e+1]; lowest and highest (N,) are its bounds of depth, rows
+    those of `all_chord_times`.
 
     An event whose bounds coincide has its depth fixed, and starts there.
     """
-    rows, own_row = np.empty((depths.size, CHORDS)), np.empty((1, CHORDS))
-    for m in range(depths.size):
-        chord_times(tables, depths[m], rows[m])
+    own_row = np.empty((1, rows.shape[1], CHORDS))
     own_depth = math.nan
     for e in range(begin.size - 1):
         a, b = begin[e], begin[e + 1]
@@ -194,10 +209,10 @@ def locate_many(begin, picks, tables, rings, points, depths, starts, lowest, hig
             at, times = lowest[e : e + 1], own_row
             if lowest[e] != own_depth:
                 own_depth = lowest[e]
-                chord_times(tables, own_depth, own_row[0])
+                chord_times(phases, own_depth, own_row[0])
         locate_one(
             picks_between(picks, a, b),
-            tables,
+            phases,
             times,
             rings,
             points,

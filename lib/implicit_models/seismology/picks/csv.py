@@ -16,10 +16,11 @@ were ignored would make every S a P.
 
 from __future__ import annotations
 
-import datetime as dt
+import re
 from pathlib import Path
 
 from implicit_models.seismology.csv_rows import check_doubled, content, finite, records
+from implicit_models.seismology.leap_seconds import LeapSecond, utc_moment
 from implicit_models.seismology.picks.pick import Pick
 from implicit_models.seismology.stations import coordinate
 
@@ -45,7 +46,7 @@ SUSPECT = (
     "sta",
     "event",
 )
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+ZONE = re.compile(r"(Z|[T ]\d\d.*[+-]\d\d(:?\d\d)?(:?\d\d(\.\d+)?)?)$", re.IGNORECASE)
 EPOCH_RANGE_S = (-62_135_596_800.0, 253_402_300_800.0)  # of the years 1 to 9999, those of p_time
 
 
@@ -89,10 +90,16 @@ def _check_header(header: list[str], path: Path) -> None:
 def _pick(record: dict[str, str], where: str, row: int) -> Pick:
     if not record["station"]:
         raise ValueError(f"{where}: station is empty")
+    leap = False
+    try:
+        seconds = utc_seconds(record["p_time"], where) if "p_time" in record else _epoch(record["p_epoch_s"], where)
+    except LeapSecond as moment:
+        seconds, leap = moment.seconds, True
     pick = Pick(
         event=record.get("event", ""),
         station=record["station"],
-        p_time=utc_seconds(record["p_time"], where) if "p_time" in record else _epoch(record["p_epoch_s"], where),
+        p_time=seconds,
+        leap=leap,
         phase=record.get("phase") or "P",
         row=row,
     )
@@ -128,16 +135,21 @@ def utc_seconds(text: str, where: str) -> float:
     """Seconds since 1970-01-01 UTC of an ISO 8601 time that carries its zone.
 
     Raises:
+        LeapSecond: the time lies inside one.
         ValueError: not such a time, or one without a zone; the message starts with `where`.
     """
     try:
-        moment = dt.datetime.fromisoformat(text)
+        moment: float | LeapSecond = utc_moment(text)
+    except LeapSecond as leap:
+        moment = leap
     except ValueError as error:
         raise ValueError(
             f"{where}: p_time = {text!r} is not an ISO 8601 time such as 2012-01-01T05:28:48.18Z ({error})"
         ) from None
-    if moment.tzinfo is None:
+    if not ZONE.search(text):
         raise ValueError(
             f"{where}: p_time = {text!r} has no time zone: end it with Z if it is UTC, or with an offset such as +09:00"
         )
-    return (moment - EPOCH).total_seconds()
+    if isinstance(moment, LeapSecond):
+        raise moment
+    return moment

@@ -6,20 +6,23 @@ import math
 from dataclasses import dataclass
 
 COLUMNS = ("event", "station", "lat", "lon", "elev_m", "p_time", "phase", "sigma_s", "baz", "sigma_baz", "row", "flag")
+NOT_USED = "the event is not used"  # how the flag of its picks begins
 
 
-@dataclass
+@dataclass(slots=True)
 class Pick:
     """One row of the table; NaN for what the file does not say.
 
     Attributes:
         event, station: names.
-        p_time: seconds since 1970-01-01 UTC.
+        p_time: seconds since 1970-01-01 UTC, on a clock that runs on through a leap second within an event.
         phase: as reported.
-        row: line of a CSV file (the header is line 1), or the number of the pick in its event.
+        row: line of a text file (the header is line 1), or the number of the pick in its event.
         lat, lon, elev_m: geographic degrees and metres.
         sigma_s, baz, sigma_baz: standard deviation of the time, back-azimuth and its standard deviation (degrees).
         flag: why the pick is not used; empty if it is.
+        leap: whether the time lies inside a leap second.
+        by_code: whether the station was found by its code although the pick names a network.
     """
 
     event: str
@@ -34,3 +37,5 @@ class Pick:
     baz: float = math.nan
     sigma_baz: float = math.nan
     flag: str = ""
+    leap: bool = False
+    by_code: bool = False

@@ -13,6 +13,14 @@ surface too, with the slopes of its side.
     first (Z-1, X-1) int32: -1, or 16 * (index of the cell's first surface) + number of surfaces
     sheets (n, 4, 3) T, dT/dDelta, dT/dz at the corners (z0,x0), (z0,x1), (z1,x0), (z1,x1)
     p_end (Z,)      distance in degrees at which the direct P ends; beyond it nodes hold the diffracted wave
+
+`phases` is the same for several phases, `PhaseTable.arrays`; phases that are named after where a wave arrives first
+(S, Sg, Sn) share one sheaf of nodes:
+
+    grid            as above
+    nodes, first, ends  (K, ...) of the K sheaves, `sheets` common to all
+    window (F, Z, 2) first and last distance in degrees at which the phase arrives
+    sheaf (F,)      of each phase
 """
 
 from __future__ import annotations
@@ -22,6 +30,9 @@ import math
 import numpy as np
 
 from implicit_models.kernels import kernel
+
+S_SHEAF = 1  # of those of `phases`
+SHEAR_ERROR = 1.8  # of an S beside a P: the same relative error of velocities, over the longer time
 
 
 @kernel(borrows=True)
@@ -94,6 +105,25 @@ def beyond_p(tables, depth, dist):
     f = (depth - grid[0]) / grid[1]
     i = min(max(int(f), 0), p_end.size - 2)
     return dist > p_end[i] + (f - i) * (p_end[i + 1] - p_end[i])
+
+
+@kernel(borrows=True)
+def of_phase(phases, k):
+    """The `tables` of phase k, without a copy."""
+    grid, nodes, first, sheets, ends, _, sheaf = phases
+    s = sheaf[k]
+    return grid, nodes[s], first[s], sheets, ends[s]
+
+
+@kernel(borrows=True)
+def outside_window(phases, k, depth, dist):
+    """Whether phase k does not arrive at a distance: a P beyond the last direct P, an Sn nearer than its begin."""
+    grid, window = phases[0], phases[5][k]
+    f = (depth - grid[0]) / grid[1]
+    i = min(max(int(f), 0), window.shape[0] - 2)
+    end = window[i, 1] + (f - i) * (window[i + 1, 1] - window[i, 1])
+    begin = window[i, 0] + (f - i) * (window[i + 1, 0] - window[i, 0])
+    return dist > end or dist < begin
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""P rays of a spherical Earth, in branches between its discontinuities.
+"""P or S rays of a spherical Earth, in branches between its discontinuities.
 
 In a layer v = A r^B, so with slowness u = r/v and c = 1/(1-B) = log(r_t/r_b)/log(u_t/u_b), a ray of parameter p gains
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -78,16 +79,24 @@ class Branches:
     end: float
 
     def first_arrival(self) -> np.ndarray:
-        """(X,) branch of the earliest ray at each node."""
-        return np.where(self.reached, self.T, np.inf).argmin(axis=0)
+        """(X,) branch of the earliest ray at each node; where none arrives, that of the nearest node where one does."""
+        code = np.where(self.reached, self.T, np.inf).argmin(axis=0)
+        some = np.flatnonzero(self.reached.any(axis=0))
+        if some.size in (0, code.size):
+            return code
+        at = np.clip(np.searchsorted(some, np.arange(code.size)), 1, some.size - 1) if some.size > 1 else 0
+        left, right = some[np.maximum(at - 1, 0)], some[at]
+        columns = np.arange(code.size)
+        nearest = np.where(np.abs(columns - left) <= np.abs(columns - right), left, right)
+        return np.where(self.reached.any(axis=0), code, code[nearest])
 
 
-def earth(name: str) -> Medium:
-    """The P velocities of one of obspy's models, down to the core.
+def earth(name: str, wave: Literal["P", "S"] = "P") -> Medium:
+    """The P or S velocities of one of obspy's models, down to the core.
 
     Raises:
         ModuleNotFoundError: obspy is missing.
-        ValueError: obspy has no such model, or its P slowness r/v rises with depth somewhere (rays cannot turn there).
+        ValueError: obspy has no such model, or its slowness r/v rises with depth somewhere (rays cannot turn there).
     """
     try:
         from obspy.taup import TauPyModel
@@ -99,7 +108,7 @@ def earth(name: str) -> Medium:
         model = TauPyModel(name).model
     except (FileNotFoundError, OSError) as error:
         raise ValueError(f"obspy has no Earth model {name!r}, such as 'ak135' and 'iasp91'") from error
-    sampled = model.s_mod.p_layers
+    sampled = model.s_mod.p_layers if wave == "P" else model.s_mod.s_layers
     kept = sampled[(sampled["top_depth"] < model.cmb_depth) & (sampled["bot_depth"] > sampled["top_depth"])]
     radius = float(model.radius_of_planet)
     return layered(
@@ -121,7 +130,7 @@ def layered(radius: float, top: np.ndarray, bottom: np.ndarray, u_top: np.ndarra
     rising = np.flatnonzero((u_bottom >= u_top) | np.r_[False, u_top[1:] > u_bottom[:-1] * (1 + 1e-9)])
     if rising.size:
         raise ValueError(
-            f"the P slowness r/v rises with depth at {radius - top[rising[0]]:g} km; rays do not turn in such a zone"
+            f"the slowness r/v rises with depth at {radius - top[rising[0]]:g} km; rays do not turn in such a zone"
         )
     c = np.log(top / bottom) / np.log(u_top / u_bottom)
     jump = u_top[1:] < u_bottom[:-1] * (1 - 1e-9)
@@ -169,14 +178,19 @@ def branch_times(medium: Medium, depth_km: float, grid: np.ndarray, *, above: bo
     Returns:
         Branches.
     """
-    top, r = medium.layers[0], medium.radius - depth_km
-    below = np.r_[top[1:], medium.bottom]
-    source = int(np.flatnonzero((top > r) & (below <= r) if above else (top >= r) & (below < r))[0])
+    r, source = medium.radius - depth_km, layer_of(medium, depth_km, above=above)
     shape = (len(medium.spans), len(grid))
     T, P, Z, reached = np.full(shape, np.inf), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
     end = _all_branches(r, source, grid, medium.layers, medium.spans, medium.rays, T, P, Z, reached)
     reached[-1] |= grid > end
     return Branches(T, P, Z, reached, int(medium.layers[4][source]), end)
+
+
+def layer_of(medium: Medium, depth_km: float, *, above: bool) -> int:
+    """Layer of a source; on a boundary the upper one if `above`."""
+    top, r = medium.layers[0], medium.radius - depth_km
+    below = np.r_[top[1:], medium.bottom]
+    return int(np.flatnonzero((top > r) & (below <= r) if above else (top >= r) & (below < r))[0])
 
 
 @kernel
@@ -186,7 +200,7 @@ def _angle(p, u):
 
 
 @kernel
-def _height(p, u):
+def height(p, u):
     return math.sqrt(max((u - p) * (u + p), 0.0))
 
 
@@ -202,12 +216,12 @@ def _descend(rays, layers, angle, time):
             if p < u_top[layer]:
                 low = max(u_bottom[layer], p)
                 x += c[layer] * (_angle(p, u_top[layer]) - _angle(p, low))
-                t += c[layer] * (_height(p, u_top[layer]) - _height(p, low))
+                t += c[layer] * (height(p, u_top[layer]) - height(p, low))
         angle[c.size, k], time[c.size, k] = x, t
 
 
 @kernel
-def _through(p, first, last, u, layers):
+def through(p, first, last, u, layers):
     """(angle, time) from slowness u inside layer `first` to the bottom of layer `last`, or to the turning point."""
     _, u_top, u_bottom, c, _ = layers
     x = t = 0.0
@@ -217,7 +231,7 @@ def _through(p, first, last, u, layers):
             break
         low = max(u_bottom[layer], p)
         x += c[layer] * (_angle(p, high) - _angle(p, low))
-        t += c[layer] * (_height(p, high) - _height(p, low))
+        t += c[layer] * (height(p, high) - height(p, low))
         if p >= u_bottom[layer]:
             break
     return x, t
@@ -247,26 +261,26 @@ def _chain(b, u, source, layers, spans, rays):
     x, t, p = np.empty(n_up + order.size), np.empty(n_up + order.size), np.empty(n_up + order.size)
     for k in range(n_up):
         p[k] = u if k == fan else u * math.sin(0.5 * math.pi * (1 - (1 - k / fan) ** 2))
-        all_x, all_t = _through(p[k], 0, source, u_top[0], layers)
-        below_x, below_t = _through(p[k], source, source, u, layers)
+        all_x, all_t = through(p[k], 0, source, u_top[0], layers)
+        below_x, below_t = through(p[k], source, source, u, layers)
         x[k], t[k] = all_x - below_x, all_t - below_t
     for k in range(order.size):
         which, at = order[k], n_up + k
         p[at] = p_down[which]
         if which < fan:
-            all_x, all_t = _through(p[at], 0, last, u_top[0], layers)
-            below_x, below_t = _through(p[at], source, last, u, layers)
+            all_x, all_t = through(p[at], 0, last, u_top[0], layers)
+            below_x, below_t = through(p[at], source, last, u, layers)
             x[at], t[at] = all_x + below_x, all_t + below_t
         else:
             ray = first + which - fan
-            below_x, below_t = _through(p[at], source, source, u, layers)
+            below_x, below_t = through(p[at], source, source, u, layers)
             x[at] = 2 * angle[last + 1, ray] - angle[source + 1, ray] + below_x
             t[at] = 2 * time[last + 1, ray] - time[source + 1, ray] + below_t
     return x, t, p, n_up
 
 
 @kernel
-def _interpolate(x, t, p, n_up, grid, T, P, up):
+def interpolate(x, t, p, n_up, grid, T, P, up):
     """Earliest T at the nodes that lie between two neighbouring rays of a branch; infinite elsewhere."""
     step = grid[1] - grid[0]
     for k in range(x.size - 1):
@@ -296,7 +310,7 @@ def _all_branches(radius, source, grid, layers, spans, rays, T, P, Z, reached):
     for b in range(branch[source], spans.shape[0]):
         x, t, p, n_up = _chain(b, u, source, layers, spans, rays)
         up[:] = False
-        _interpolate(x, t, p, n_up, grid, T[b], P[b], up)
+        interpolate(x, t, p, n_up, grid, T[b], P[b], up)
         near, far = x.argmin(), x.argmax()
         end = x[far]
         for k in range(grid.size):
@@ -304,6 +318,6 @@ def _all_branches(radius, source, grid, layers, spans, rays, T, P, Z, reached):
             if not reached[b, k]:
                 closest = near if grid[k] < x[near] else far
                 T[b, k], P[b, k] = t[closest] + p[closest] * (grid[k] - x[closest]), p[closest]
-            slope = _height(P[b, k], u) / radius
+            slope = height(P[b, k], u) / radius
             Z[b, k] = slope if up[k] else -slope
     return end

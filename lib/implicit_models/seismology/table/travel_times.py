@@ -17,7 +17,7 @@ import os
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -145,15 +145,7 @@ def build_p_table(
     depths = _even("depths_km", np.arange(695.0) if depths_km is None else depths_km)
     dists = _even("dist_deg", np.arange(721) * 0.25 if dist_deg is None else dist_deg)
     _check_settings(depths, dists, phases, shadow)
-    if cache is None or cache is True:
-        cache = cache_dir() / "travel_times"
-    folder = None if cache is False else Path(cache)
-    path = None if folder is None else folder / f"p-{model}-{_content_key(depths, dists, model)}.npz"
-    arrays = _load(path)
-    if arrays is None:
-        arrays = _build(depths, dists, model, progress)
-        if path is not None:
-            _save(path, arrays)
+    arrays = cached("p", model, depths, dists, cache, lambda: _build(depths, dists, model, progress))
     times = arrays["nodes"][:, :, 0].copy()
     if shadow == "refuse":
         times[dists[None, :] > arrays["p_end"][:, None]] = np.nan
@@ -164,6 +156,28 @@ def cache_dir() -> Path:
     """Folder for what can be made again: IMPLICIT_CACHE, or ~/.cache/implicit-models."""
     named = os.environ.get("IMPLICIT_CACHE")
     return Path(named).expanduser() if named else Path.home() / ".cache" / "implicit-models"
+
+
+def cached(
+    name: str,
+    model: str,
+    depths: np.ndarray,
+    dists: np.ndarray,
+    cache: Path | str | bool | None,
+    build: Callable[[], dict[str, np.ndarray]],
+) -> dict[str, np.ndarray]:
+    """The arrays of a table that was built before, or those of `build`, which are kept; `cache` as in
+    `build_p_table`."""
+    if cache is None or cache is True:
+        cache = cache_dir() / "travel_times"
+    folder = None if cache is False else Path(cache)
+    path = None if folder is None else folder / f"{name}-{model}-{_content_key(depths, dists, model)}.npz"
+    arrays = _load(path)
+    if arrays is None:
+        arrays = build()
+        if path is not None:
+            _save(path, arrays)
+    return arrays
 
 
 def _even(name: str, given: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -203,7 +217,7 @@ def _content_key(depths: np.ndarray, dists: np.ndarray, model: str) -> str:
     except PackageNotFoundError:
         obspy = None
     digest = hashlib.sha256(json.dumps([model, obspy]).encode())
-    for name in ("ray_branches.py", "travel_times.py"):
+    for name in ("depth_phases.py", "phases.py", "ray_branches.py", "travel_times.py"):
         digest.update(Path(__file__).with_name(name).read_bytes())
     for values in (depths, dists):
         digest.update(np.int64(values.size).tobytes() + values.tobytes())
@@ -215,7 +229,8 @@ def _load(path: Path | None) -> dict[str, np.ndarray] | None:
         return None
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in _ARRAYS}
+            arrays = {name: archive[name] for name in archive.files}
+            return arrays if set(_ARRAYS) <= set(arrays) else None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         warnings.warn(f"{path} is damaged ({type(error).__name__}: {error}); it is built again", stacklevel=3)
         return None
@@ -236,35 +251,64 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def _build(depths: np.ndarray, dists: np.ndarray, model: str, progress: bool) -> dict[str, np.ndarray]:
-    medium = ray_branches.earth(model)
+    medium, grid = ray_branches.earth(model), dists * _DEGREE
+    times = lambda depth, above: ray_branches.branch_times(medium, depth, grid, above=above)
+    return tabulated(depths, dists, medium, times, f"{model} P", progress)
+
+
+def tabulated(
+    depths: np.ndarray,
+    dists: np.ndarray,
+    medium: ray_branches.Medium,
+    times: Callable[[float, bool], ray_branches.Branches],
+    what: str,
+    progress: bool,
+    begins: Callable[[ray_branches.Branches, np.ndarray], float] | None = None,
+) -> dict[str, np.ndarray]:
+    """The arrays of a table.
+
+    Args:
+        depths, dists: of its grid, km and degrees.
+        medium: its boundaries and its core.
+        times: (depth, whether a source on a boundary lies above it) -> Branches.
+        what: model and phase, for messages.
+        progress: whether to report.
+        begins: (branches, (X,) the first of them) -> a distance in degrees that is kept for each depth, as `begin`.
+
+    Raises:
+        ValueError: depths in the core; a distance at which nothing arrives.
+    """
     deepest = medium.radius - medium.bottom
     if depths[-1] >= deepest:
         raise ValueError(f"depths_km must stay above the core at {deepest:g} km, got {depths[-1]:g}")
-    grid, shape = dists * _DEGREE, (len(depths), len(dists))
-    nodes, p_end = np.empty((*shape, 3)), np.empty(len(depths))
+    shape = (len(depths), len(dists))
+    nodes, p_end, begin = np.empty((*shape, 3)), np.empty(len(depths)), np.empty(len(depths))
     first, sheets, count = np.full((shape[0] - 1, shape[1] - 1), -1, np.int32), [], 0
     boundaries, columns = medium.boundaries(), np.arange(shape[1])
     upper = None  # the row above, seen from below
     for i, depth in enumerate(_reported(depths, progress)):
         on_boundary = i > 0 and bool(np.any(np.abs(boundaries - depth) < 1e-9))
-        lower = ray_branches.branch_times(medium, depth, grid, above=on_boundary)
+        lower = times(depth, on_boundary)
         if upper is not None and upper.own == lower.own:
             # dT/dz jumps at a boundary: nodes have that of the deeper side, the cells above it surfaces of their own.
             for j, surfaces in _surfaces(upper, lower, every=on_boundary):
                 first[i - 1, j] = 16 * count + len(surfaces)
                 sheets.append(surfaces)
                 count += len(surfaces)
-        upper = ray_branches.branch_times(medium, depth, grid, above=False) if on_boundary else lower
+        upper = times(depth, False) if on_boundary else lower
         best = upper.first_arrival()
         for part, values in enumerate((upper.T, upper.P * _DEGREE, upper.Z)):
             nodes[i, :, part] = values[best, columns]
         p_end[i] = upper.end / _DEGREE
+        if begins is not None:
+            begin[i] = begins(upper, best)
         if not np.isfinite(nodes[i]).all():
             j = int(np.flatnonzero(~np.isfinite(nodes[i]).all(axis=1))[0])
-            raise ValueError(f"model {model!r} has no P arrival at {dists[j]:g} degrees from {depth:g} km depth")
+            raise ValueError(f"model {what} has no arrival at {dists[j]:g} degrees from {depth:g} km depth")
     steps = [depths[0], (depths[-1] - depths[0]) / (shape[0] - 1), dists[0], (dists[-1] - dists[0]) / (shape[1] - 1)]
     kept = np.concatenate(sheets) if sheets else np.zeros((0, 4, 3))
-    return {"grid": np.array(steps), "nodes": nodes, "first": first, "sheets": kept, "p_end": p_end}
+    found = {"grid": np.array(steps), "nodes": nodes, "first": first, "sheets": kept, "p_end": p_end}
+    return found if begins is None else found | {"begin": begin}
 
 
 def _reported(depths: np.ndarray, progress: bool) -> Iterable[float]:

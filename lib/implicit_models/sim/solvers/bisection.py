@@ -33,6 +33,7 @@ from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 METHODS = ("bisection", "illinois", "newton")
+TOLERANCE = Tolerance()
 NARROW = 1e-10  # relative width of a bracket that has nothing left to say
 SMALL = 1e-4  # share of lambda_max below which the least-squares solution is tried
 
@@ -89,10 +90,8 @@ def solve_on_path(
     warm: bool = True,
     start: Float[np.ndarray, " d"] | None = None,
     ridge: float = 0.0,
-    rtol: float = 1e-6,
-    atol: float = 1e-9,
+    tolerance: Tolerance = TOLERANCE,
     max_solves: int = 200,
-    max_epochs: int = MAX_EPOCHS,
     newton: bool = True,
     keep: bool = False,
 ) -> SearchResult:
@@ -111,9 +110,8 @@ def solve_on_path(
         warm: start each LASSO from the last solution instead of from zero.
         start: (d,) warm start of the first LASSO (the row before, in Algorithm 2).
         ridge: weight of the squared norm.
-        rtol, atol: stop when the gap is at most rtol times the objective, or atol times ||z||^2 / 2.
-        max_solves, max_epochs: bounds on outer iterations and on the sweeps of one; status says when they were not
-            enough.
+        tolerance: stop when the gap is at most this.
+        max_solves: bound on outer iterations; status says when they were not enough.
         newton: as `lasso`: linear systems on the support between the sweeps.
         keep: keep every iterate in the history.
 
@@ -145,8 +143,7 @@ def solve_on_path(
     proposal = None
     kept = 0  # how often in a row the same end of the bracket moved, signed
     weight_low = weight_high = 1.0
-    inner, inner_atol, tried, opened = 1e-6 * rtol, 1e-6 * atol, False, 0
-    tolerance = Tolerance(rtol, atol)
+    inner, inner_atol, tried, opened = 1e-6 * tolerance.rtol, 1e-6 * tolerance.atol, False, 0
     done = is_certified(best_gap, 0.5 * zz, zz, tolerance)
     while not done and len(history) < max_solves:
         lam = proposal if proposal is not None and low < proposal < high else 0.5 * (low + high)
@@ -160,7 +157,7 @@ def solve_on_path(
         if not warm and history:
             a = zero.copy() if start is None else np.array(start, dtype=np.float64)
         r = c - G @ a - ridge * a
-        epochs, systems, _, _ = descend(G, c, zz, lam, ridge, a, r, inner, inner_atol, max_epochs, newton)
+        epochs, systems, _, _ = descend(G, c, zz, lam, ridge, a, r, inner, inner_atol, MAX_EPOCHS, newton)
         norm = float(np.abs(a).sum())
         inside = norm <= kappa
         share = 1.0 if inside else kappa / norm

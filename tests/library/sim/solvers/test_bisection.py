@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from implicit_models.sim.problem import Tolerance
 from implicit_models.sim.solvers.bisection import METHODS, solve_on_path
 from implicit_models.sim.solvers.conic import conic_row
 from implicit_models.sim.solvers.coordinate_descent import g, lambda_max, lasso
@@ -36,7 +37,7 @@ def objective(M, z, a, ridge=0.0):
 def test_optimum_of_the_conic_program(method, kappa, ridge):
     M, z = problem()
     a, value = conic_row(M, z, kappa=kappa, ridge=ridge)
-    found = solve_on_path(*normal(M, z), kappa=kappa, method=method, ridge=ridge, rtol=1e-10)
+    found = solve_on_path(*normal(M, z), kappa=kappa, method=method, ridge=ridge, tolerance=Tolerance(1e-10))
     assert found.status == "optimal" and found.violation < 1e-12
     assert objective(M, z, found.a, ridge) == pytest.approx(value, rel=1e-8)
     np.testing.assert_allclose(found.a, a, atol=2e-4)
@@ -74,9 +75,9 @@ def test_multiplier_is_where_the_lars_path_meets_kappa():
     kappa = 0.6 * norms[-1]
     want = np.interp(kappa, norms, alphas) * len(z)
     for method in METHODS:
-        assert solve_on_path(*normal(M, z), kappa=kappa, method=method, rtol=1e-12, atol=1e-14).lam == pytest.approx(
-            want, rel=1e-5
-        )
+        assert solve_on_path(
+            *normal(M, z), kappa=kappa, method=method, tolerance=Tolerance(1e-12, 1e-14)
+        ).lam == pytest.approx(want, rel=1e-5)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.5])
@@ -86,7 +87,7 @@ def test_ball_over_part_of_the_vector(ridge):
     G, c, zz = normal(M, z)
     part = eliminate(G, c[None], np.array([zz]), ~ball, ridge)
     inner, right, left = part.problem
-    found = solve_on_path(inner, right[0], left[0], kappa=0.4, method="newton", ridge=ridge, rtol=1e-11)
+    found = solve_on_path(inner, right[0], left[0], kappa=0.4, method="newton", ridge=ridge, tolerance=Tolerance(1e-11))
     _, value = conic_row(M, z, kappa=0.4, ball_mask=ball, ridge=ridge)
     assert objective(M, z, part.recover(found.a[None])[0], ridge) == pytest.approx(value, rel=1e-8)
 
@@ -115,7 +116,7 @@ def test_gap_bounds_the_distance_to_the_optimum(seed, m, d, ridge, share, method
     G, c, zz = normal(M, z)
     kappa = share * np.abs(np.linalg.lstsq(M, z, rcond=None)[0]).sum()
     found = solve_on_path(G, c, zz, kappa=kappa, method=method, ridge=ridge)
-    tight = solve_on_path(G, c, zz, kappa=kappa, method="newton", ridge=ridge, rtol=1e-12, atol=1e-14)
+    tight = solve_on_path(G, c, zz, kappa=kappa, method="newton", ridge=ridge, tolerance=Tolerance(1e-12, 1e-14))
     assert found.status == "optimal" and found.violation <= 1e-12 * max(kappa, 1)
     value, best = objective(M, z, found.a, ridge), objective(M, z, tight.a, ridge)
     assert found.gap <= max(1e-6 * value * (1 + 1e-6), 0.5e-9 * zz)
@@ -223,7 +224,7 @@ def test_large_kappa_is_biased_in_print_only():
     printed = algorithm_1(G, c, zz, kappa=kappa, eps=0.5)
     assert printed.lam > 0 and np.abs(printed.a - exact).max() > 1e-4
     for method in METHODS:
-        found = solve_on_path(G, c, zz, kappa=kappa, method=method, rtol=1e-9)
+        found = solve_on_path(G, c, zz, kappa=kappa, method=method, tolerance=Tolerance(1e-9))
         np.testing.assert_allclose(found.a, exact, atol=1e-7)
         assert found.lam == 0 and found.status == "optimal"
 

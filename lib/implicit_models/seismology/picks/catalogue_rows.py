@@ -1,0 +1,28 @@
+"""What the rows of all catalogues share: names of events, weights that exclude a pick, standard deviations."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+
+def event_names(identifiers: list[str]) -> list[str]:
+    """The last part of every event's identifier where no other event has the same; otherwise all of it, or the event's
+    number."""
+    short = [name.rpartition("/")[2] for name in identifiers]
+    alike, names = (Counter(some) for some in (short, identifiers))
+    return [
+        last if last and alike[last] == 1 else name if name and names[name] == 1 else f"{last or 'event'} ({number})"
+        for number, (last, name) in enumerate(zip(short, identifiers, strict=True), start=1)
+    ]
+
+
+def no_weight(value: str) -> str:
+    """Why a pick of weight `value` is not used."""
+    return f"the catalogue gives the pick no weight ({value})"
+
+
+def standard_deviation(value: float | None) -> float:
+    """Standard deviation in seconds or degrees; NaN for none, which catalogues also write as 0, -1, NaN or a number of
+    days."""
+    return float(value) if value is not None and 0 < value < 1e6 and math.isfinite(value) else math.nan

@@ -21,7 +21,13 @@ from .interval_training import interval_training_loss as interval_training_loss
 from .losses import worst_case_loss as worst_case_loss
 from .problem import NotCertified as NotCertified
 from .problem import Problem as Problem
+from .properties import Polyhedron as Polyhedron
+from .properties import Property as Property
+from .properties import keeps_label as keeps_label
 from .sensitivity import SensitivityMatrix as SensitivityMatrix
 from .sensitivity import sensitivity_matrix as sensitivity_matrix
 from .specification import margins as margins
+from .verification import Verification as Verification
+from .verification import check_verification as check_verification
+from .verification import verify_property as verify_property
 from .vnnlib import read_vnnlib as read_vnnlib

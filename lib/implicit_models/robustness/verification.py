@@ -1,4 +1,4 @@
-"""`verify`: a property of a network is safe, unsafe or unknown, and either answer comes with its proof.
+"""`verify_property`: a property of a network is safe, unsafe or unknown, and either answer comes with its proof.
 
     safe      branch and bound proved every part of the box; the parts and how they were found are the certificate
     unsafe    an input whose outputs lie in the unsafe set, by more than the rounding of its evaluation
@@ -67,7 +67,7 @@ class Verification:
         return summary(self, "status", "witness", "bound", "nodes", "seconds", "reason")
 
 
-def verify(
+def verify_property(
     model: Any,
     wanted: Property,
     *,
@@ -98,7 +98,7 @@ def verify(
     task = problem(model)
     net = layers_of(task)
     if net is None:
-        raise ValueError("verify goes layer by layer, and this model feeds back: use certify")
+        raise ValueError("verify_property goes layer by layer, and this model feeds back: use certify")
     if (len(wanted.lower), wanted.unsafe[0].A.shape[1]) != (task.p, task.q):
         raise ValueError(
             f"the property is of {len(wanted.lower)} inputs and {wanted.unsafe[0].A.shape[1]} outputs, the model has"

@@ -90,7 +90,7 @@ def answered(
     import torch
 
     from implicit_models.compose import from_network, network_from_onnx
-    from implicit_models.robustness.verification import verify
+    from implicit_models.robustness.verification import verify_property
     from implicit_models.robustness.vnnlib import read_vnnlib
 
     wanted = read_vnnlib(conditions)
@@ -107,7 +107,7 @@ def answered(
         if rest is not None and rest <= 0:
             out["answer"] = "timeout"
             break
-        found = verify(model, each, timeout=rest, progress=progress)
+        found = verify_property(model, each, timeout=rest, progress=progress)
         out["boxes"].append(
             {
                 "status": str(found.status),

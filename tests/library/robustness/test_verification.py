@@ -13,7 +13,7 @@ from implicit_models import ImplicitModel
 from implicit_models.compose import from_network
 from implicit_models.robustness.layered.input_splits import SplitTree
 from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
-from implicit_models.robustness.verification import check_verification, verify
+from implicit_models.robustness.verification import check_verification, verify_property
 
 
 def small(seed, widths=(2, 4, 3, 2)):
@@ -52,10 +52,10 @@ def test_verdicts_on_both_sides_of_the_exact_minimum(seed):
     lower, upper = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
     minimum, model = least(network, lower, upper, row), from_network(network, 2)
     safe = Property(lower, upper, (Polyhedron(row[None], np.array([minimum - 1e-3])),))
-    found = verify(model, safe, timeout=60)
+    found = verify_property(model, safe, timeout=60)
     assert found.status == "safe" and found.witness is None and check_verification(model, safe, found)
     unsafe = Property(lower, upper, (Polyhedron(row[None], np.array([minimum + 1e-3])),))
-    found = verify(model, unsafe, timeout=60)
+    found = verify_property(model, unsafe, timeout=60)
     assert found.status == "unsafe" and not check_verification(model, unsafe, found)
     y = network(torch.from_numpy(found.witness)).detach().numpy()
     assert row @ y <= minimum + 1e-3 and (lower <= found.witness).all() and (found.witness <= upper).all()
@@ -70,9 +70,9 @@ def test_a_conjunction_needs_all_of_its_rows():
     model, half = from_network(network, 1), np.array([-0.5])
     rows = np.eye(2)
     both = Property([-1.0], [1.0], (Polyhedron(rows, np.array([-0.5, -0.5])),))
-    assert verify(model, both).status == "safe"
+    assert verify_property(model, both).status == "safe"
     either = Property([-1.0], [1.0], tuple(Polyhedron(rows[k : k + 1], half) for k in range(2)))
-    assert verify(model, either).status == "unsafe"
+    assert verify_property(model, either).status == "unsafe"
 
 
 def test_a_label_that_is_kept():
@@ -80,9 +80,9 @@ def test_a_label_that_is_kept():
     u = np.array([0.2, -0.1, 0.4])
     label = int(network(torch.from_numpy(u)).argmax())
     model = from_network(network, 3)
-    assert verify(model, keeps_label(u - 1e-4, u + 1e-4, label, 4), timeout=60).status == "safe"
+    assert verify_property(model, keeps_label(u - 1e-4, u + 1e-4, label, 4), timeout=60).status == "safe"
     wrong = keeps_label(u - 1e-4, u + 1e-4, (label + 1) % 4, 4)
-    assert verify(model, wrong, timeout=60).status == "unsafe"
+    assert verify_property(model, wrong, timeout=60).status == "unsafe"
 
 
 def test_an_interrupted_search_goes_on(tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_an_interrupted_search_goes_on(tmp_path, monkeypatch):
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 41)] * 3), -1).reshape(-1, 3)
     near = float((network(torch.from_numpy(grid)).detach().numpy() @ row).min())
     wanted = Property(lower, upper, (Polyhedron(row[None], np.array([near - 0.05])),))
-    assert verify(model, wanted, timeout=0.0, checkpoint=path).reason == "timeout" and path.exists()
+    assert verify_property(model, wanted, timeout=0.0, checkpoint=path).reason == "timeout" and path.exists()
     step, calls = input_step(), []
 
     def interrupted(self, most):
@@ -103,13 +103,13 @@ def test_an_interrupted_search_goes_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr("implicit_models.robustness.layered.input_splits.InputSearch.step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        verify(model, wanted, batch=4, checkpoint=path)
+        verify_property(model, wanted, batch=4, checkpoint=path)
     monkeypatch.undo()
-    found = verify(model, wanted, timeout=120, checkpoint=path)
+    found = verify_property(model, wanted, timeout=120, checkpoint=path)
     assert found.status == "safe" and found.nodes > 4 and check_verification(model, wanted, found)
     other = dataclasses.replace(wanted, lower=lower - 1)
     with pytest.raises(ValueError, match="of another property"):
-        verify(model, other, checkpoint=path)
+        verify_property(model, other, checkpoint=path)
 
 
 def input_step():
@@ -124,7 +124,7 @@ def test_trees_that_do_not_cover_the_box_are_refused():
     model = from_network(network, 2)
     minimum = least(network, lower, upper, row)
     wanted = Property(lower, upper, (Polyhedron(row[None], np.array([minimum - 1e-2])),))
-    found = verify(model, wanted)
+    found = verify_property(model, wanted)
     outside = SplitTree(np.array([0, -1, -1]), np.array([5.0, 0, 0]), np.array([[1, 2], [-1, -1], [-1, -1]]))
     circle = SplitTree(np.array([0, 0, -1]), np.zeros(3), np.array([[1, 2], [1, 2], [-1, -1]]))
     for tree in (outside, circle):
@@ -136,10 +136,10 @@ def test_trees_that_do_not_cover_the_box_are_refused():
 def test_what_does_not_fit_is_named():
     model = from_network(small(0), 2)
     with pytest.raises(ValueError, match="3 inputs and 2 outputs, the model has 2 and 2"):
-        verify(model, keeps_label(np.zeros(3), np.ones(3), 0, 2))
+        verify_property(model, keeps_label(np.zeros(3), np.ones(3), 0, 2))
     feedback = ImplicitModel(2, 2, 3, seed=0)
     with pytest.raises(ValueError, match="feeds back: use certify"):
-        verify(feedback, keeps_label(np.zeros(2), np.ones(2), 0, 2))
+        verify_property(feedback, keeps_label(np.zeros(2), np.ones(2), 0, 2))
     with pytest.raises(ValueError, match=r"input 1 must lie between finite ends, got \[0.0, -1.0\]"):
         Property([0.0, 0.0], [1.0, -1.0], (Polyhedron(np.eye(2), np.zeros(2)),))
     with pytest.raises(ValueError, match="row 1 of a polyhedron"):

@@ -279,3 +279,15 @@ def test_windows_of_a_pool_are_those_of_torch():
     least = np.where(found >= 0, found, 99).min(axis=1).reshape(node.shape[1:])
     np.testing.assert_array_equal(least, -pool(-numbers)[0, 0])
     assert math.prod(node.shape) == len(found)
+
+
+class Means(nn.Module):
+    def forward(self, x):
+        y = torch.mean(x, 1, True)  # the last argument keeps the axis
+        return torch.cat([x, y, F.relu(x, True), x], dim=1)
+
+
+def test_an_argument_that_is_true_does_not_mean_in_place():
+    u = torch.randn(3, 4, dtype=torch.float64)
+    graph = read(Means().eval(), (4,), dtype=torch.float64)
+    torch.testing.assert_close(graph.values(u)[graph.output], Means()(u.clone()))

@@ -5,6 +5,8 @@
     dual                              implicit CROWN, refined and raised by ascent (dual.py), within the interval
     lp                                linear programmes, the displayed and corrected ones (lp.py)
 
+Interval and dual of a model without feedback go layer by layer (`layered`).
+
 Every method takes a batch; a sample that fails leaves the others as they are without it.
 """
 

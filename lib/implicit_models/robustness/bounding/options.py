@@ -22,8 +22,8 @@ class Dual:
     """The dual bound (`dual`).
 
     Attributes:
-        passes: refinements of the pre-activation bounds.
-        ascent_steps: Newton steps of the ascent, None for its default, 0 for none.
+        passes: refinements of the pre-activation bounds. A model without feedback is refined layer by layer, once.
+        ascent_steps: Newton steps of the ascent, 0 for none, None for its default: 20, and none without feedback.
         early_stop: leave a functional once its lower bound is positive, and a sample once all are; certification needs
             no more.
         splits: nodes of branch and bound for every lower bound that is not positive, until a sample has one that stays

@@ -372,7 +372,9 @@ def test_convolutions_and_pooling_of_any_padding(tmp_path_factory, data):
     elif kind == "AveragePool":
         rest["count_include_pad"] = data.draw(st.integers(0, 1))
     if all(s <= k for s, k in zip(strides, kernel)) and data.draw(st.booleans()):  # the evaluator crops otherwise
-        rest["auto_pad"] = data.draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+        # where a maximum is padded before, the evaluator has an output less than ceil(size / stride)
+        names = ["SAME_UPPER", "VALID", *(["SAME_LOWER"] if kind != "MaxPool" else [])]
+        rest["auto_pad"] = data.draw(st.sampled_from(names))
     else:
         rest["pads"] = pads
     each = node(kind, inputs, kernel_shape=kernel, strides=strides, **rest)

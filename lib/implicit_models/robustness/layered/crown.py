@@ -26,6 +26,7 @@ from implicit_models.robustness.layered.rows import Alive, Rows, looked_up
 from implicit_models.robustness.layered.windows import single
 
 CHUNK_BYTES = 2**27  # of coefficients of one layer
+TINY = 1e-300  # values of a sigmoid that underflow
 EXACT = ("relu", "identity", "max_pool")  # maps without rounding
 HOPS = 2  # layers that rows are first carried back
 
@@ -127,7 +128,7 @@ def _image(value: Units, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         return out
     if value.activation.piecewise_linear:
         share = torch.finfo(torch.float64).eps
-    pad = share * torch.maximum(out[0].abs(), out[1].abs())
+    pad = share * torch.maximum(out[0].abs(), out[1].abs()) + TINY
     return out[0] - pad, out[1] + pad
 
 

@@ -228,7 +228,7 @@ def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
         return bool(getattr(traced.get_submodule(str(node.target)), "inplace", False))
     if node.op == "call_method":
         return str(node.target).endswith("_")
-    return node.target in IN_PLACE or node.kwargs.get("inplace", node.args[-1] if len(node.args) > 1 else False) is True
+    return node.target in IN_PLACE or node.kwargs.get("inplace") is True  # torch.fx records it by name
 
 
 def _compare(graph: Graph, network: nn.Module, places: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 
+from implicit_models.compose import from_network
 from implicit_models.tracing import nodes as steps
 from implicit_models.tracing.builder import WrongShape
 from implicit_models.tracing.reading import read
@@ -279,3 +280,19 @@ def test_windows_of_a_pool_are_those_of_torch():
     least = np.where(found >= 0, found, 99).min(axis=1).reshape(node.shape[1:])
     np.testing.assert_array_equal(least, -pool(-numbers)[0, 0])
     assert math.prod(node.shape) == len(found)
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - torch.mean(x, 1, True)
+
+
+class LeakyOfItsInput(nn.Module):
+    def forward(self, x):
+        return F.leaky_relu(x, 0.1, True) + x
+
+
+@pytest.mark.parametrize("kind", [Centred, LeakyOfItsInput])
+def test_a_last_argument_that_is_true_is_in_place_only_where_it_says_so(kind):
+    assert difference(kind(), (4,)) < 1e-14
+    from_network(kind(), (4,))

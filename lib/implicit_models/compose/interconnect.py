@@ -102,7 +102,7 @@ def from_network(
 def _compare(network: nn.Module, reference: nn.Module, exact: ImplicitModel, shape: tuple[int, ...]) -> None:
     u = torch.randn(_SAMPLES, math.prod(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with torch.no_grad():
-        y, mine = reference(u.reshape(_SAMPLES, *shape)), exact(u)
+        y, mine = reference(u.clone().reshape(_SAMPLES, *shape)), exact(u)
     error = float((y - mine).abs().max() / y.abs().max().clamp_min(1)) if y.numel() else 0.0
     feedback = any(isinstance(m, ImplicitModel) for m in reference.modules())
     if not error <= (1e-5 if feedback else _TOL):  # an implicit part is solved to its own tolerance

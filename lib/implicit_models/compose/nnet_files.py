@@ -118,7 +118,7 @@ def _row(
     if not number:
         raise ValueError(f"{path} ends before {what}")
     try:
-        row = np.array([float(text) for text in line.strip().rstrip(",").split(",")])
+        row = np.array([float(text.replace("_", "?")) for text in line.strip().rstrip(",").split(",")])
     except ValueError:
         raise ValueError(f"{path}, line {number}: {what} must be numbers with commas, got {line.strip()!r}") from None
     if not np.isfinite(row).all() or (whole and not ((row >= 1) & (row == np.floor(row))).all()):

@@ -10,6 +10,7 @@ Source:
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from jaxtyping import Float
 
@@ -36,7 +38,7 @@ from implicit_models.summaries import summary
 
 BATCH = 2048  # boxes at once
 CHECKED_BYTES = 2**26  # of multipliers that are checked at once
-HALVINGS = 24  # of a part that the checker does not prove as it is
+HALVINGS, MOST_SMALLER = 24, 512  # of parts that the checker does not prove as they are
 SAVE_EVERY_S = 30.0
 ATTACK_STEPS, ATTACK_STARTS = 40, 64
 
@@ -107,8 +109,9 @@ def verify_property(
     clock = _Clock(timeout, progress)
     search = InputSearch.of(net, wanted)
     path = None if checkpoint is None else Path(checkpoint)
+    model_digest = "" if path is None else _digest(task)
     if path is not None and path.exists():
-        clock.nodes = _restored(search, path)
+        clock.nodes = _restored(search, path, model_digest)
     witness = _attacked(net, wanted, seed) if not clock.nodes else None
     worst = -np.inf
     saved = time.monotonic()
@@ -118,18 +121,18 @@ def verify_property(
             candidates, _ = search.step(count)
         except KeyboardInterrupt:
             if path is not None:
-                _save(search, path, clock.nodes)
+                _save(search, path, clock.nodes, model_digest)
             raise
         clock.nodes += count
         witness = first_unsafe(net, wanted, candidates)
         worst = float(search.bound.min(initial=np.inf))
         clock.say(len(search.nodes), worst)
         if path is not None and time.monotonic() - saved > SAVE_EVERY_S:
-            _save(search, path, clock.nodes)
+            _save(search, path, clock.nodes, model_digest)
             saved = time.monotonic()
     if path is not None and witness is None and len(search.nodes):
-        _save(search, path, clock.nodes)
-    safe = witness is None and not len(search.nodes)
+        _save(search, path, clock.nodes, model_digest)
+    safe = witness is None and not len(search.nodes) and not search.points
     status = Status.UNSAFE if witness is not None else Status.SAFE if safe else Status.UNKNOWN
     return Verification(
         status,
@@ -137,7 +140,7 @@ def verify_property(
         0.0 if safe else worst,
         clock.nodes,
         clock.seconds(),
-        "timeout" if status == Status.UNKNOWN else "",
+        "" if status != Status.UNKNOWN else "timeout" if len(search.nodes) else "an input is on the edge of the unsafe set",
         search.tree if safe else None,
     )
 
@@ -168,10 +171,11 @@ def first_unsafe(
 
 
 def _inside(wanted: Property, excess: Float[np.ndarray, "N k"]) -> np.ndarray:
-    """(N,) whether all rows of one polyhedron are at most zero."""
+    """(N,) whether all rows of one polyhedron are at most zero, strict ones below."""
     out, start = np.zeros(len(excess), bool), 0
     for part in wanted.unsafe:
-        out |= (excess[:, start : start + len(part.b)] <= 0).all(axis=1)
+        rows = excess[:, start : start + len(part.b)]
+        out |= np.where(getattr(part, "strict", False), rows < 0, rows <= 0).all(axis=1)
         start += len(part.b)
     return out
 
@@ -228,7 +232,7 @@ def check_verification(model: Any, wanted: Property, found: Verification) -> Che
         for _ in range(HALVINGS):
             bad = ~_proved(task, wanted, lows, highs)
             part, lows, highs = part[bad], lows[bad], highs[bad]
-            if not part.size:
+            if not part.size or part.size > MOST_SMALLER + most:
                 break
             # the search also knew the bounds of what a part is a half of: smaller parts do without
             axis = ((highs - lows) / whole).argmax(axis=1)
@@ -275,12 +279,24 @@ def _identity(wanted: Property) -> np.ndarray:
     return np.concatenate([wanted.lower, wanted.upper, *(v.ravel() for v in wanted.rows)])
 
 
-def _save(search: InputSearch, path: Path, nodes: int) -> None:
+def _digest(task: Problem) -> str:
+    """Of everything that the outputs depend on."""
+    found = hashlib.sha256(repr((task.activation.segments, task.n, task.p, task.q)).encode())
+    for M in (task.A, task.B, task.C, task.D, task.b, task.d):
+        M = sp.coo_array(np.atleast_2d(M) if isinstance(M, np.ndarray) else M)
+        for part in (*M.coords, M.data):
+            found.update(np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()
+
+
+def _save(search: InputSearch, path: Path, nodes: int, model: str) -> None:
     tree = search.tree
     beside = path.with_name(f".{path.name}.{os.getpid()}.npz")
     np.savez(
         beside,
         property=_identity(search.wanted),
+        model=model,
+        points=search.points,
         looked_at=nodes,
         axis=tree.axis,
         at=tree.at,
@@ -293,14 +309,19 @@ def _save(search: InputSearch, path: Path, nodes: int) -> None:
     os.replace(beside, path)
 
 
-def _restored(search: InputSearch, path: Path) -> int:
+def _restored(search: InputSearch, path: Path, model: str) -> int:
     try:
         with np.load(path) as kept:
             found = dict(kept)
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
+    if missing := {"property", "model", "points", "looked_at"} - found.keys():
+        raise ValueError(f"the checkpoint {path} lacks {', '.join(sorted(missing))}")
     if not np.array_equal(found["property"], _identity(search.wanted)):
         raise ValueError(f"the checkpoint {path} is of another property")
+    if found["model"] != model:
+        raise ValueError(f"the checkpoint {path} is of another model")
+    search.points = int(found["points"])
     search.tree = SplitTree(found["axis"], found["at"], found["children"])
     search.nodes, search.lower, search.upper, search.bound = (found[k] for k in ("nodes", "lower", "upper", "bound"))
     inner = torch.full((len(search.nodes), search.net.n), -torch.inf, dtype=torch.float64)

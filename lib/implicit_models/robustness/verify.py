@@ -59,6 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"verify: {error}", file=sys.stderr)
         return UNREADABLE
+    except Exception as error:  # Python's own status for it is that of `sat`
+        print("unknown")
+        print(f"verify: {type(error).__name__}: {error}", file=sys.stderr)
+        return EXIT["unknown"]
     print(report["answer"])
     if report["witness"] is not None:
         print(as_text(report["witness"]["input"], report["witness"]["output"]))

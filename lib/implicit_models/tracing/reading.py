@@ -9,7 +9,6 @@ Source:
 
 from __future__ import annotations
 
-import inspect
 import operator
 import traceback
 from collections.abc import Callable, Mapping
@@ -229,14 +228,7 @@ def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
         return bool(getattr(traced.get_submodule(str(node.target)), "inplace", False))
     if node.op == "call_method":
         return str(node.target).endswith("_")
-    if node.target in IN_PLACE:
-        return True
-    try:
-        names = list(inspect.signature(node.target).parameters)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # torch's own functions have none, and none of them has the argument
-        return False
-    at = names.index("inplace") if "inplace" in names else len(node.args)
-    return node.kwargs.get("inplace", node.args[at] if at < len(node.args) else False) is True
+    return node.target in IN_PLACE or node.kwargs.get("inplace") is True  # torch.fx records it by name
 
 
 def _compare(graph: Graph, network: nn.Module, places: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from implicit_models.compose import from_network
 from implicit_models.robustness.layered.input_splits import SplitTree
 from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
 from implicit_models.robustness.verification import check_verification, verify_property
+from implicit_models.robustness.vnnlib import PartlyOpen
 
 
 def small(seed, widths=(2, 4, 3, 2)):
@@ -144,3 +145,31 @@ def test_what_does_not_fit_is_named():
         Property([0.0, 0.0], [1.0, -1.0], (Polyhedron(np.eye(2), np.zeros(2)),))
     with pytest.raises(ValueError, match="row 1 of a polyhedron"):
         Polyhedron(np.array([[1.0], [np.nan]]), np.zeros(2))
+
+
+def test_a_search_goes_on_for_its_own_model_only(tmp_path):
+    path, wanted = tmp_path / "search.npz", Property(-np.ones(2), np.ones(2), (Polyhedron(np.eye(2)[:1], np.full(1, -50.0)),))
+    verify_property(from_network(small(0), 2), wanted, timeout=0.0, checkpoint=path)
+    assert path.exists()
+    with pytest.raises(ValueError, match="another model"):
+        verify_property(from_network(small(1), 2), wanted, checkpoint=path)
+
+
+def test_a_part_that_cannot_be_halved_ends_the_search():
+    network = nn.Sequential(nn.Linear(1, 1)).double()
+    with torch.no_grad():
+        network[0].weight.fill_(1.0)
+        network[0].bias.zero_()
+    edge = Property(np.ones(1), np.ones(1), (Polyhedron(-np.ones((1, 1)), -np.ones(1)),))
+    found = verify_property(from_network(network, 1), edge, timeout=20)
+    assert found.status == "unknown" and "edge" in found.reason and found.nodes == 1
+
+
+def test_strict_rows_are_not_broken_on_their_edge():
+    network = nn.Sequential(nn.Linear(1, 1), nn.ReLU()).double()
+    with torch.no_grad():
+        network[0].weight.zero_()
+        network[0].bias.zero_()
+    below = PartlyOpen(np.ones((1, 1)), np.zeros(1), strict=np.ones(1, bool))
+    wanted = Property(np.zeros(1), np.ones(1), (below,))
+    assert verify_property(from_network(network, 1), wanted, timeout=0.2).status != "unsafe"

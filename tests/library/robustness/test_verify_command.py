@@ -167,3 +167,15 @@ def test_the_search_itself_decides_a_small_network(tmp_path, capsys, network, le
     if status:
         x0, x1, y0 = (float(re.search(rf"\({name} (\S+?)\)", out)[1]) for name in ("X_0", "X_1", "Y_0"))
         assert 0 <= x0 <= 1 and 0 <= x1 <= 1 and y0 >= least and y0 == pytest.approx(x0 + x1, abs=1e-12)
+
+
+def test_a_failure_is_not_taken_for_a_witness(tmp_path, monkeypatch, capsys):
+    from implicit_models.robustness import verify
+
+    def failing(*args, **kwargs):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(verify, "answered", failing)
+    assert verify.main([str(tmp_path / "a.onnx"), str(tmp_path / "a.vnnlib")]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == "unknown\n" and "RecursionError: too deep" in printed.err

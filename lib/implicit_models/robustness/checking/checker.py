@@ -257,6 +257,8 @@ class _Check:
         good = (claimed[0] <= zl) & (zh <= claimed[1])
         self.fail(good | ~self.claims[:, None], f"a pre-activation of stage {number} is not proved by its multipliers")
         self.zl, self.zh = np.minimum(zl, claimed[0]), np.maximum(zh, claimed[1])
+        low, high = outward.image(c.segments, self.zl, self.zh)
+        self.xl, self.xh = np.maximum(self.xl, low), np.minimum(self.xh, high)
 
     def states(self) -> None:
         """Claims of z and x, up to a few digits in the last place of each itself: another that is large gives no

@@ -83,8 +83,8 @@ def image(segments: Sequence[Segment], zl: np.ndarray, zh: np.ndarray) -> tuple[
         if name in PIECEWISE_LINEAR:
             slope = {"relu": 0.0, "identity": 1.0}.get(name, slope)
             exact = slope in (0.0, 1.0)
-            low[:, start:stop] = np.where(a > 0, a, slope * a if exact else np.nextafter(slope * a, -np.inf))
-            high[:, start:stop] = np.where(b > 0, b, slope * b if exact else np.nextafter(slope * b, np.inf))
+            low[:, start:stop] = np.where(a >= 0, a, slope * a if exact else np.nextafter(slope * a, -np.inf))
+            high[:, start:stop] = np.where(b >= 0, b, slope * b if exact else np.nextafter(slope * b, np.inf))
         elif name in SMOOTH:
             for out, z, sign in ((low, a, -1), (high, b, 1)):
                 # sigmoid is exp(-t): the rounding of t = log(1 + exp(-z)) is one of the value, relatively

@@ -123,7 +123,7 @@ def _stages(net: LayeredNetwork, plain: LayerBounds, found: LayerBounds, start: 
         assert isinstance(value, Units)
         samples, units, sides, lams = [], [], [], []
         for rows in found.rows:
-            if rows.number != number:
+            if net.values[rows.number - 1].of != value.of:  # type: ignore[union-attr]  # two maps of one layer share them
                 continue
             m = rows.unit.shape[1]
             samples.append(rows.sample.numpy().repeat(m))

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.robustness.layered.backward import Inputs, Ranges, lower_bounds
-from implicit_models.robustness.layered.lines import PIECEWISE, lines
+from implicit_models.robustness.layered.lines import IMAGE_ERROR, PIECEWISE, lines
 from implicit_models.robustness.layered.network import Affine, LayeredNetwork, Units
 from implicit_models.robustness.layered.operators import Dense, one_hot
 from implicit_models.robustness.layered.rows import Alive, Rows, looked_up
@@ -123,7 +123,7 @@ def _image(value: Units, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     known = torch.isfinite(low).all(1) & torch.isfinite(high).all(1)
     out = torch.full_like(low, torch.nan), torch.full_like(high, torch.nan)
     out[0][known], out[1][known] = value.activation.interval(low[known], torch.maximum(low[known], high[known]))
-    share = 1e-12  # of maps that are evaluated with an error
+    share = IMAGE_ERROR
     if all(s.name in EXACT for s in value.activation.segments):
         return out
     if value.activation.piecewise_linear:

@@ -117,6 +117,7 @@ class InputSearch:
         lower, upper: (M, p) their boxes.
         bound: (M,) how far each is from proved, at least; -inf before it was looked at.
         inner: (M, n) bounds of all pre-activations, from the box that each is a half of.
+        points: number of boxes that are neither proved nor large enough to be halved; they are no longer open.
     """
 
     net: LayeredNetwork
@@ -127,6 +128,7 @@ class InputSearch:
     upper: Float[np.ndarray, "M p"]
     bound: Float[np.ndarray, " M"]
     inner: Known
+    points: int = 0
 
     @classmethod
     def of(cls, net: LayeredNetwork, wanted: Property) -> InputSearch:
@@ -158,7 +160,14 @@ class InputSearch:
         effect = np.maximum(effect, LEAST_EFFECT * effect.max(axis=1, keepdims=True) + 1e-300)
         axis = np.argmax((upper - lower) * effect, axis=1)
         slope = slope[np.arange(len(row)), row]
-        at = 0.5 * (lower + upper)[np.arange(len(axis)), axis]
+        corners = np.where(slope > 0, lower, upper)
+        candidates = np.concatenate([0.5 * (lower + upper), corners])
+        each = np.arange(len(axis))
+        at = (0.5 * lower + 0.5 * upper)[each, axis]
+        wide = (lower[each, axis] < at) & (at < upper[each, axis])
+        self.points += int((~wide).sum())
+        open_[open_] = wide
+        lower, upper, nodes, axis, at = (v[wide] for v in (lower, upper, nodes, axis, at))
         halves = self.tree.split(nodes, axis, at)
         below, above = upper.copy(), lower.copy()
         below[np.arange(len(axis)), axis] = above[np.arange(len(axis)), axis] = at
@@ -169,8 +178,6 @@ class InputSearch:
         still = torch.from_numpy(open_)
         low, high = (torch.cat([v[rest], w[still], w[still]]) for v, w in zip(self.inner, inner, strict=True))
         self.inner = low, high
-        corners = np.where(slope > 0, lower, upper)
-        candidates = np.concatenate([0.5 * (lower + upper), corners])
         return candidates, float(slack.min(initial=np.inf))
 
 

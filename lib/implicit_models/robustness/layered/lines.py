@@ -24,6 +24,7 @@ from torch import Tensor
 from implicit_models.activations import Activation, Segment
 
 _BISECTIONS = 40
+IMAGE_ERROR = 1e-12  # share of the values of maps that are evaluated with an error
 PIECEWISE = ("relu", "leaky_relu", "identity")
 
 
@@ -81,6 +82,8 @@ def _of_segment(s: Segment, zl: Tensor, zh: Tensor, dtype: torch.dtype) -> Lines
     if s.name == "max_pool":
         return _maximum(s.block, zl, zh, dtype)
     low, high = Activation([Segment(s.name, s.slope, 0, s.stop - s.start, s.block)]).interval(zl, zh)
+    pad = IMAGE_ERROR * torch.maximum(low.abs(), high.abs())
+    low, high = low - pad, high + pad
     zero = torch.zeros(zl.shape, dtype=dtype)
     return Lines(zero, _down(low, dtype), zero, -_down(-high, dtype))
 

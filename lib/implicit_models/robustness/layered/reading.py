@@ -82,7 +82,10 @@ def _added(net: LayeredNetwork, node: Node, inputs: list[int], shapes: list[tupl
         return net.add(Affine(((inputs[0], found[0]),), found[1], image))
     if isinstance(node, steps.Activation):
         assembly, _ = _by_rule(node, shapes)
-        return net.add(Units(inputs[0], assembly.maps[0], np.zeros(node.size, np.int64)))
+        z = inputs[0]
+        if not z or isinstance(net.values[z - 1], Units):  # units read affine values
+            z = net.add(Affine(((z, None),), torch.zeros(node.size, dtype=net.dtype), image))
+        return net.add(Units(z, assembly.maps[0], np.zeros(node.size, np.int64)))
     assembly, value = _by_rule(node, shapes)
     for (X, U, c), activation in zip(assembly.rows, assembly.maps, strict=True):
         assert X.nnz == 0  # no step has two layers of units

@@ -258,3 +258,40 @@ def test_margins_of_each_sample_and_one_side():
     assert (low.ub >= both.ub - 1e-12).all() and check(low.cert) and check(both.cert)
     raised = bounds(model, U, 0.05, spec=margins(y, 4), sides="lower", method=Dual(ascent_steps=20))
     assert (raised.lb >= low.lb - 1e-9).all() and check(raised.cert)
+
+
+class TwoMaps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(10, 2)
+
+    def forward(self, x):
+        z = self.second(torch.relu(self.first(x)))
+        return self.last(torch.cat([torch.relu(z), torch.tanh(z)], 1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 2)),
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Tanh(), nn.Linear(3, 2)),
+        lambda: nn.Sequential(nn.Softmax(1)),
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3), nn.Softmax(1)),
+        lambda: nn.Sequential(nn.Linear(3, 4, bias=False), nn.LeakyReLU(0.3), nn.Linear(4, 2)),
+        TwoMaps,
+    ],
+    ids=["map of the input", "map of a map", "softmax", "softmax of layers", "zeros", "two maps of a layer"],
+)
+@pytest.mark.parametrize("radius", [0.0, 0.2])
+@pytest.mark.parametrize("method", ["interval", "dual"])
+def test_bounds_hold_and_are_proved_whatever_maps_read(make, radius, method):
+    torch.manual_seed(0)
+    network = make().double().eval()
+    U = np.zeros((2, 3))
+    U[1] = 0.3
+    found = bounds(from_network(network, 3), U, radius, method=method)
+    assert check(found.cert)
+    moved = torch.from_numpy(U[:, None] + radius * np.random.default_rng(0).uniform(-1, 1, (2, 100, 3)))
+    with torch.no_grad():
+        y = network(moved.flatten(0, 1)).unflatten(0, (2, 100)).numpy()
+    assert (found.lb[:, None] <= y + 1e-14).all() and (y - 1e-14 <= found.ub[:, None]).all()

@@ -37,7 +37,7 @@ from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 BATCH = 2048  # boxes at once
-CHECKED_BYTES = 2**26  # of multipliers that are checked at once
+CHECKED_PARTS, CHECKED_BYTES = 256, 2**26  # that are checked at once, and of their multipliers
 HALVINGS, MOST_SMALLER = 24, 512  # of parts that the checker does not prove as they are
 SAVE_EVERY_S = 30.0
 ATTACK_STEPS, ATTACK_STARTS = 40, 64
@@ -50,7 +50,7 @@ class Verification:
     Attributes:
         status: SAFE | UNSAFE | UNKNOWN of `Status`.
         witness: (p,) an input with an unsafe output, None unless unsafe.
-        bound: how far the part of the box that is furthest from proved is from it, at least; positive if safe.
+        bound: how far the part of the box that is furthest from proved is from it, at least; 0 if safe.
         nodes: parts that were looked at.
         seconds: of the search.
         reason: why the answer is unknown, else "".
@@ -134,13 +134,14 @@ def verify_property(
         _save(search, path, clock.nodes, model_digest)
     safe = witness is None and not len(search.nodes) and not search.points
     status = Status.UNSAFE if witness is not None else Status.SAFE if safe else Status.UNKNOWN
+    edge = "an input is on the edge of the unsafe set"
     return Verification(
         status,
         witness,
         0.0 if safe else worst,
         clock.nodes,
         clock.seconds(),
-        "" if status != Status.UNKNOWN else "timeout" if len(search.nodes) else "an input is on the edge of the unsafe set",
+        "" if status != Status.UNKNOWN else "timeout" if len(search.nodes) else edge,
         search.tree if safe else None,
     )
 
@@ -223,7 +224,7 @@ def check_verification(model: Any, wanted: Property, found: Verification) -> Che
         return CheckResult(np.zeros(0, bool), f"the parts are malformed: {error}")
     task = problem(model)
     good = np.zeros(len(lower), bool)
-    most = max(1, CHECKED_BYTES // (48 * (task.n + 1) ** 2))
+    most = max(1, min(CHECKED_PARTS, CHECKED_BYTES // (48 * (task.n + 1) ** 2)))
     whole = np.where(wanted.upper > wanted.lower, wanted.upper - wanted.lower, 1.0)
     for begin in range(0, len(lower), most):
         part = np.arange(begin, min(len(lower), begin + most))
@@ -232,7 +233,7 @@ def check_verification(model: Any, wanted: Property, found: Verification) -> Che
         for _ in range(HALVINGS):
             bad = ~_proved(task, wanted, lows, highs)
             part, lows, highs = part[bad], lows[bad], highs[bad]
-            if not part.size or part.size > MOST_SMALLER + most:
+            if not part.size or part.size > MOST_SMALLER:
                 break
             # the search also knew the bounds of what a part is a half of: smaller parts do without
             axis = ((highs - lows) / whole).argmax(axis=1)

@@ -148,7 +148,10 @@ def test_what_does_not_fit_is_named():
 
 
 def test_a_search_goes_on_for_its_own_model_only(tmp_path):
-    path, wanted = tmp_path / "search.npz", Property(-np.ones(2), np.ones(2), (Polyhedron(np.eye(2)[:1], np.full(1, -50.0)),))
+    path, wanted = (
+        tmp_path / "search.npz",
+        Property(-np.ones(2), np.ones(2), (Polyhedron(np.eye(2)[:1], np.full(1, -50.0)),)),
+    )
     verify_property(from_network(small(0), 2), wanted, timeout=0.0, checkpoint=path)
     assert path.exists()
     with pytest.raises(ValueError, match="another model"):

@@ -31,7 +31,8 @@ def ohlcv(bars, names="open high low close volume"):
 def same(path, market, **options):
     bars, report = read_bars(path, **options)
     np.testing.assert_array_equal(bars.time, market.time)
-    np.testing.assert_allclose(bars.close, market.close, rtol=1e-12)
+    for name in ("open", "high", "low", "close"):
+        np.testing.assert_allclose(getattr(bars, name), getattr(market, name), rtol=1e-12, err_msg=name)
     np.testing.assert_allclose(bars.volume, market.volume)
     return report
 

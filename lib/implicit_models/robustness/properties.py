@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from implicit_models.robustness.arrays import own_array
+from implicit_models.robustness.specification import margins
 from implicit_models.summaries import summary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Polyhedron:
-    """The outputs y with A y <= b.
+    """The outputs y with A y <= b, or A y < b in strict rows. Bounds prove that none of the closure is reached.
 
     Attributes:
         A: (k, q) rows.
         b: (k,) right-hand sides.
+        strict: (k,) which rows are strict; none if left out.
 
     Raises:
         ValueError: naming the shape, or the row with a value that is not finite.
@@ -30,6 +32,7 @@ class Polyhedron:
 
     A: Float[np.ndarray, "k q"]
     b: Float[np.ndarray, " k"]
+    strict: Bool[np.ndarray, " k"] = None  # type: ignore[assignment]  # becomes an array
 
     def __post_init__(self) -> None:
         A, b = own_array("A", self.A, writeable=False), own_array("b", self.b, writeable=False)
@@ -38,11 +41,22 @@ class Polyhedron:
         wrong = np.flatnonzero(~np.isfinite(np.column_stack([A, b])).all(axis=1))
         if wrong.size:
             raise ValueError(f"row {wrong[0]} of a polyhedron has a value that is not finite")
-        object.__setattr__(self, "A", A)
-        object.__setattr__(self, "b", b)
+        strict = np.zeros(len(b), bool) if self.strict is None else np.array(self.strict, dtype=bool)
+        if strict.shape != b.shape:
+            raise ValueError(f"strict must have shape {b.shape}, got {strict.shape}")
+        for name, value in (("A", A), ("b", b), ("strict", strict)):
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         return summary(self)
+
+    def reached(self, excess: Float[np.ndarray, "N k"]) -> Bool[np.ndarray, " N"]:
+        """Whether outputs with A y - b = excess lie inside."""
+        return np.all(np.where(self.strict, excess < 0, excess <= 0), axis=1)
+
+    def holds(self, y: Any) -> bool:
+        """Whether an output (q,) lies inside, in double precision."""
+        return bool(self.reached((self.A @ own_array("y", y) - self.b)[None])[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,6 +101,5 @@ class Property:
 
 def keeps_label(lower: Any, upper: Any, label: int, q: int) -> Property:
     """That every input of a box has a label: y_label > y_j for all other classes j of q."""
-    others = [j for j in range(q) if j != label]
-    eye = np.eye(q)
-    return Property(lower, upper, tuple(Polyhedron((eye[label] - eye[j])[None], np.zeros(1)) for j in others))
+    rows = margins(np.array([label]), q)[0]
+    return Property(lower, upper, tuple(Polyhedron(row[None], np.zeros(1)) for row in rows))

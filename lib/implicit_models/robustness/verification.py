@@ -172,11 +172,10 @@ def first_unsafe(
 
 
 def _inside(wanted: Property, excess: Float[np.ndarray, "N k"]) -> np.ndarray:
-    """(N,) whether all rows of one polyhedron are at most zero, strict ones below."""
+    """(N,) whether outputs with these excesses of all rows lie in one of the polyhedra."""
     out, start = np.zeros(len(excess), bool), 0
     for part in wanted.unsafe:
-        rows = excess[:, start : start + len(part.b)]
-        out |= np.where(getattr(part, "strict", False), rows < 0, rows <= 0).all(axis=1)
+        out |= part.reached(excess[:, start : start + len(part.b)])
         start += len(part.b)
     return out
 

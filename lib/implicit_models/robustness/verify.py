@@ -148,10 +148,8 @@ def _check_sizes(wanted: Property, p: int, q: int) -> None:
 
 def is_witness(wanted: Property, u: np.ndarray, y: np.ndarray) -> bool:
     """Whether an input (p,) is in the box and its outputs (q,) are unsafe."""
-    from implicit_models.robustness.vnnlib import holds
-
     inside = bool(((wanted.lower <= u) & (u <= wanted.upper)).all())
-    return inside and any(holds(part, y) for part in wanted.unsafe)
+    return inside and any(part.holds(y) for part in wanted.unsafe)
 
 
 def as_text(u: list[float], y: list[float]) -> str:

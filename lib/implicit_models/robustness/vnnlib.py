@@ -24,14 +24,13 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from implicit_models.robustness.arrays import own_array
 from implicit_models.robustness.properties import Polyhedron, Property
 
 LARGEST = 100_000  # parts of the disjunctive normal form
@@ -42,36 +41,11 @@ _VARIABLE = re.compile(r"([XY])_(0|[1-9]\d*)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PartlyOpen(Polyhedron):
-    """Outputs with A y <= b, of which some rows are strict: bounds take the closure, `holds` does not.
-
-    Attributes:
-        strict: (k,) rows with A y < b.
-    """
-
-    strict: np.ndarray = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        strict = np.array(self.strict, dtype=bool)
-        if strict.shape != self.b.shape:
-            raise ValueError(f"strict must have shape {self.b.shape}, got {strict.shape}")
-        object.__setattr__(self, "strict", strict)
-
-
-def holds(part: Polyhedron, y: Any) -> bool:
-    """Whether an output (q,) is in a polyhedron, in double precision, and within its strict rows."""
-    left = part.A @ own_array("y", y)
-    strict = part.strict if isinstance(part, PartlyOpen) else np.zeros(len(left), bool)
-    return bool(np.where(strict, left < part.b, left <= part.b).all())
-
-
 def read_vnnlib(path: str | Path) -> list[Property]:
     """The properties of a VNN-LIB file: no input of a box has an output in its unsafe set.
 
     Numbers are exact fractions until the end, then rounded to the nearest double. A strict comparison of an input moves
-    its end to the next double; of outputs it makes a row of `PartlyOpen`. A part whose box is empty is left out.
+    its end to the next double; of outputs it makes a strict row. A part whose box is empty is left out.
 
     Args:
         path: of the file, or of its gzip.
@@ -328,8 +302,7 @@ class _Reader:
             for (_, i), factor in atom.coefficients.items():
                 A[row, i] = _double(factor)
             b[row] = _double(-atom.constant)
-        strict = np.array([atom.strict for atom in atoms])
-        return PartlyOpen(A, b, strict=strict) if strict.any() else Polyhedron(A, b)
+        return Polyhedron(A, b, np.array([atom.strict for atom in atoms]))
 
 
 def _sum(

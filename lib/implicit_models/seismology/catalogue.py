@@ -110,7 +110,8 @@ def _event(location: Location, name: str) -> str:
         if not located:
             continue
         numbers = (
-            f"<azimuth>{azimuth:.2f}</azimuth><distance>{dist:.4f}</distance><timeResidual>{residual:.4f}</timeResidual>"
+            f"<azimuth>{azimuth:.2f}</azimuth><distance>{dist:.4f}</distance>"
+            f"<timeResidual>{residual:.4f}</timeResidual>"
             if residual == residual
             else ""
         )

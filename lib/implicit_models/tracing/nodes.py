@@ -13,6 +13,7 @@ place: what the network changes in place is a new value.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,7 +35,7 @@ def numbers(t: Tensor) -> Float[np.ndarray, " ..."]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Node:
+class Node(ABC):
     """A step of a network.
 
     name: unique in the graph. inputs: names of the steps that it reads. shape: of its value, of one sample. path: of
@@ -58,14 +59,18 @@ class Node:
         """Number of each entry, in the shape of the value."""
         return np.arange(self.size).reshape(self.shape)
 
+    @abstractmethod
     def run(self, *values: Tensor) -> Tensor:
         """(N, *shape) of the values (N, ...) of its inputs."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Input(Node):
     """The network's input."""
+
+    def run(self, *values: Tensor) -> Tensor:
+        (u,) = values
+        return u
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,7 +157,8 @@ class Scale(Node):
         """Factor and shift of every entry, in the shape of the value; None where there is none."""
         if self.divisor is not None:
             return 1.0 / constant_of(self.divisor, self.shape), None
-        return tuple(None if c is None else constant_of(c, self.shape) for c in (self.factor, self.shift))  # type: ignore[return-value]
+        each = lambda c: None if c is None else constant_of(c, self.shape)
+        return each(self.factor), each(self.shift)
 
     def run(self, *values: Tensor) -> Tensor:
         (x,) = values

@@ -14,7 +14,6 @@ from implicit_models.compose import from_network
 from implicit_models.robustness.layered.input_splits import SplitTree
 from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
 from implicit_models.robustness.verification import check_verification, verify_property
-from implicit_models.robustness.vnnlib import PartlyOpen
 
 
 def small(seed, widths=(2, 4, 3, 2)):
@@ -173,6 +172,6 @@ def test_strict_rows_are_not_broken_on_their_edge():
     with torch.no_grad():
         network[0].weight.zero_()
         network[0].bias.zero_()
-    below = PartlyOpen(np.ones((1, 1)), np.zeros(1), strict=np.ones(1, bool))
+    below = Polyhedron(np.ones((1, 1)), np.zeros(1), strict=np.ones(1, bool))
     wanted = Property(np.zeros(1), np.ones(1), (below,))
     assert verify_property(from_network(network, 1), wanted, timeout=0.2).status != "unsafe"

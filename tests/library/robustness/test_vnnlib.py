@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.robustness.vnnlib import PartlyOpen, holds, read_vnnlib
+from implicit_models.robustness.vnnlib import read_vnnlib
 
 
 def declared(p, q):
@@ -122,8 +122,8 @@ def test_strict_comparisons(tmp_path):
     (one,) = read_vnnlib(made(tmp_path, text))
     assert one.upper[0] == np.nextafter(1.0, 0) and one.lower[0] == np.nextafter(0.0, 1)
     (part,) = one.unsafe
-    assert isinstance(part, PartlyOpen) and part.strict.tolist() == [True, False]
-    assert holds(part, [1.0, 3.0]) and not holds(part, [2.0, 3.0]) and not holds(part, [1.0, 3.5])
+    assert part.strict.tolist() == [True, False]
+    assert part.holds([1.0, 3.0]) and not part.holds([2.0, 3.0]) and not part.holds([1.0, 3.5])
     # a third is no double: the nearest one below it is less than a third
     text = declared(1, 1) + "(assert (< (* 3 X_0) 1)) (assert (>= X_0 0)) (assert (<= Y_0 0))"
     (one,) = read_vnnlib(made(tmp_path, text))
@@ -169,7 +169,7 @@ def test_points_satisfy_the_properties_and_the_file_alike(tmp_path_factory, cond
         assert "nothing can satisfy" in str(error) and not any(wanted)
         return
     mine = [
-        any(p.lower[0] <= x <= p.upper[0] and any(holds(part, y) for part in p.unsafe) for p in found) for x, y in grid
+        any(p.lower[0] <= x <= p.upper[0] and any(part.holds(y) for part in p.unsafe) for p in found) for x, y in grid
     ]
     assert mine == wanted
 

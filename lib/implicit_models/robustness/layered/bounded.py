@@ -46,7 +46,8 @@ def layered_bounds(
     sets = Inputs(centre, radius, inputs.card)
     with torch.no_grad():
         plain = layer_bounds(net, sets, refine=False)
-        found = layer_bounds(net, sets, keep=_kept(net, plain, functionals, sides)) if refine else plain
+        kept = refine and _kept(net, plain, functionals, sides)
+        found = layer_bounds(net, sets, keep=kept) if refine else plain
         low, low_rows = _functionals(net, plain, found, sets, functionals, 1)
         high, high_rows = _functionals(net, plain, found if sides == "both" else plain, sets, functionals, -1)
     fields = _fields(net, found, N) | {"lb": low.double().numpy(), "ub": -high.double().numpy()}
@@ -54,7 +55,7 @@ def layered_bounds(
     evidence: dict[str, Any] = {"il": start["xl"], "ih": start["xh"], "zl0": start["zl"], "zh0": start["zh"]}
     if refine:
         evidence["stages"] = None
-        if _kept(net, plain, functionals, sides):
+        if kept:
             evidence["stages"] = tuple(_stages(net, plain, found, start))
             evidence["lam_low"] = in_order(net, low_rows)
             evidence["lam_high"] = in_order(net, high_rows) if sides == "both" else None
@@ -123,7 +124,8 @@ def _stages(net: LayeredNetwork, plain: LayerBounds, found: LayerBounds, start: 
         assert isinstance(value, Units)
         samples, units, sides, lams = [], [], [], []
         for rows in found.rows:
-            if net.values[rows.number - 1].of != value.of:  # type: ignore[union-attr]  # two maps of one layer share them
+            of = net.values[rows.number - 1]
+            if not isinstance(of, Units) or of.of != value.of:  # two maps of one layer share their rows
                 continue
             m = rows.unit.shape[1]
             samples.append(rows.sample.numpy().repeat(m))

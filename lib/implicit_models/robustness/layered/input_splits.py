@@ -102,8 +102,9 @@ def row_bounds(
     back: dict[int, Rows] = {}
     low = lower_bounds(net, found.ranges, boxes, {last: rows}, multipliers=back)
     layers = [net.values[k - 1].of for k in net.units()]  # type: ignore[union-attr]
-    inner = tuple(torch.cat([ends[k] for k in layers], dim=1) for ends in (found.low, found.high))
-    return low, back[0].full(net.p) if 0 in back else low.new_zeros(*low.shape, net.p), inner  # type: ignore[return-value]
+    inner = torch.cat([found.low[k] for k in layers], dim=1), torch.cat([found.high[k] for k in layers], dim=1)
+    slopes = back[0].full(net.p) if 0 in back else low.new_zeros(*low.shape, net.p)
+    return low, slopes, inner
 
 
 @dataclass(eq=False)

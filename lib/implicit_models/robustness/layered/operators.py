@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -56,11 +56,10 @@ def _up(sums: Tensor, terms: int) -> Tensor:
     return sums * (1 + (terms + 2) * torch.finfo(sums.dtype).eps)
 
 
-@dataclass(frozen=True, eq=False)
-class Dense:
-    """A matrix (m, n)."""
+class _Matrix:
+    """Sizes of a map that is held as a matrix."""
 
-    weight: Float[Tensor, "m n"]
+    weight: Any
 
     @property
     def inputs(self) -> int:
@@ -69,6 +68,13 @@ class Dense:
     @property
     def outputs(self) -> int:
         return self.weight.shape[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(_Matrix):
+    """A matrix (m, n)."""
+
+    weight: Float[Tensor, "m n"]
 
     @property
     def terms(self) -> int:
@@ -93,18 +99,10 @@ class Dense:
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(_Matrix):
     """A matrix (m, n) in compressed rows, float64 or float32."""
 
     weight: sp.csr_array
-
-    @property
-    def inputs(self) -> int:
-        return self.weight.shape[1]
-
-    @property
-    def outputs(self) -> int:
-        return self.weight.shape[0]
 
     @cached_property
     def terms(self) -> int:

@@ -75,7 +75,8 @@ def certify(
         inputs: the sets, see `bounds`.
         method: of the bounds, see `bounds`; only lower bounds of the margins are computed. `Dual(early_stop=True)`
             leaves a margin as soon as it is positive. The nodes of `Dual(splits=...)` are spent on the samples that are
-            unknown after the search; they raise `margin`, while what `check` can prove is bounds.cert.
+            unknown after the search, and so is the ascent for a model without feedback; they raise `margin`, while what
+            `check` can prove is bounds.cert.
         search: for a witness where the bounds do not decide, from the second path on towards the classes of the
             smallest bounds; None for none, and none for a `SparseBox`. The inputs that the dual multipliers point to
             are always tried.
@@ -141,14 +142,24 @@ def certify(
         )  # functional j of `margins` is class j, or j + 1 from the label on
         show(pgd(searched, U[rows], labels[rows], around.take(rows), search, targets=targets, seed=seed), rows)
     margin = np.where(found.status == Status.CERTIFIED, least, np.nan)
-    if isinstance(chosen, Dual) and chosen.splits and (rows := undecided()).size:
-        split = bounds(
-            task, U[rows], given.take(rows), method=replace(chosen, early_stop=True), sides="lower", spec=spec[rows]
-        )
-        better = np.where(split.status == Status.CERTIFIED, split.lb.min(axis=1), np.nan)
+    if isinstance(chosen, Dual) and (more := _more(task, chosen)) and (rows := undecided()).size:
+        raised = bounds(task, U[rows], given.take(rows), method=more, sides="lower", spec=spec[rows])
+        better = np.where(raised.status == Status.CERTIFIED, raised.lb.min(axis=1), np.nan)
         margin[rows] = np.fmax(margin[rows], better)
         status[rows[better > 0]] = Status.SAFE
     return Certification(status, margin, witness, found)
+
+
+def _more(task: Problem, chosen: Dual) -> Dual | None:
+    """What is spent on samples that are undecided after the search: branch and bound where it is asked for, and the
+    ascent that bounds by layers leave out by default."""
+    from implicit_models.robustness.bounding.dual import ASCENT_STEPS, fits_dense
+    from implicit_models.robustness.layered.reading import layers_of
+
+    if chosen.splits:
+        return replace(chosen, early_stop=True)
+    left_out = chosen.ascent_steps is None and task.activation.piecewise_linear and layers_of(task) is not None
+    return replace(chosen, early_stop=True, ascent_steps=ASCENT_STEPS) if left_out and fits_dense(task) else None
 
 
 def _broken(task: Problem, U: Float[np.ndarray, "N p"], spec: Float[np.ndarray, "N k q"]) -> np.ndarray:

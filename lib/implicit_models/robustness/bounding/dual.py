@@ -42,6 +42,11 @@ DENSE_BYTES = 2**31
 _DEFAULT = Dual()
 
 
+def fits_dense(task: Problem) -> bool:
+    """Whether dense A and B are small enough for the dual bound."""
+    return (task.n + task.p) * task.n * 8 <= DENSE_BYTES
+
+
 def dual_bounds(
     task: Problem,
     inputs: Uncertainty,
@@ -65,7 +70,7 @@ def dual_bounds(
     """
     passes, splits = int(method.passes), int(method.splits)
     n, p, N, k = task.n, task.p, len(inputs.centre), functionals.k
-    if (n + p) * n * 8 > DENSE_BYTES:
+    if not fits_dense(task):
         size = f"{(n + p) * n * 8 / 2**30:.1f} GiB"
         raise ValueError(f"the dual bound works on dense A and B, which take {size} for n = {n}, p = {p}")
     A, B = (np.ascontiguousarray(M.toarray() if sp.issparse(M) else M) for M in (task.A, task.B))

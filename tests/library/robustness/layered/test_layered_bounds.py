@@ -295,3 +295,17 @@ def test_bounds_hold_and_are_proved_whatever_maps_read(make, radius, method):
     with torch.no_grad():
         y = network(moved.flatten(0, 1)).unflatten(0, (2, 100)).numpy()
     assert (found.lb[:, None] <= y + 1e-14).all() and (y - 1e-14 <= found.ub[:, None]).all()
+
+
+def test_certify_spends_the_ascent_where_lines_leave_a_sample_open():
+    network, rng = stack((5, 16, 16, 3), seed=8), np.random.default_rng(0)
+    model, U = from_network(network, 5), rng.uniform(size=(40, 5))
+    y = network(torch.from_numpy(U)).argmax(1).numpy()
+    gained = 0
+    for eps in (0.05, 0.1, 0.2):
+        plain = bounds(model, U, eps, sides="lower", spec=margins(y, 3)).lb.min(axis=1)
+        raised = bounds(model, U, eps, sides="lower", spec=margins(y, 3), method=Dual(ascent_steps=20)).lb.min(axis=1)
+        found = certify(model, U, y, eps)
+        assert (found.status[(raised > 0)] == "safe").all()
+        gained += int(((plain <= 0) & (found.status == "safe")).sum())
+    assert gained

@@ -62,27 +62,32 @@ def bounds(
         return _linear_programme(task, around, functionals, chosen.relaxation, box, sides)
     if isinstance(chosen, str) and chosen != "interval":
         return _box(task, around, functionals, chosen)
-    from implicit_models.robustness.layered.reading import layers_of
-
-    layers = layers_of(task)
-    if layers is not None and not isinstance(chosen, LP):
-        from implicit_models.robustness.layered.bounded import layered_bounds
-
-        refine = isinstance(chosen, Dual) and chosen.passes > 0
-        start = layered_bounds(task, layers, around, functionals, refine=refine, sides=sides)
-        if isinstance(chosen, str) or not (chosen.ascent_steps or chosen.splits):
-            return start
-        chosen = replace(chosen, passes=0)  # each layer has had its own
-    else:
-        start = _interval(task, around, functionals)
-    if isinstance(chosen, str):
+    passes = 0 if isinstance(chosen, str) else chosen.passes
+    start, refined = _start(task, around, functionals, passes > 0, sides)
+    if isinstance(chosen, str) or (refined and isinstance(chosen, Dual) and not (chosen.ascent_steps or chosen.splits)):
         return start
     from implicit_models.robustness.bounding.dual import dual_bounds
 
+    left = 0 if refined else passes  # each layer has had its own
     if isinstance(chosen, Dual):
-        return dual_bounds(task, around, functionals, start, chosen, sides=sides)
-    refined = dual_bounds(task, around, functionals, start, Dual(chosen.passes, ascent_steps=0), sides=sides)
-    return _linear_programme(task, around, functionals, chosen.relaxation, refined, sides)
+        return dual_bounds(task, around, functionals, start, replace(chosen, passes=left), sides=sides)
+    if not refined:
+        start = dual_bounds(task, around, functionals, start, Dual(left, ascent_steps=0), sides=sides)
+    return _linear_programme(task, around, functionals, chosen.relaxation, start, sides)
+
+
+def _start(
+    task: Problem, inputs: Uncertainty, functionals: Specification, refine: bool, sides: str
+) -> tuple[Bounds, bool]:
+    """Bounds by the layers, or the interval of a model with feedback; and whether pre-activations are refined."""
+    from implicit_models.robustness.layered.reading import layers_of
+
+    layers = layers_of(task)
+    if layers is None:
+        return _interval(task, inputs, functionals), False
+    from implicit_models.robustness.layered.bounded import layered_bounds
+
+    return layered_bounds(task, layers, inputs, functionals, refine=refine, sides=sides), refine
 
 
 def _tightest_box(task: Problem) -> str:

@@ -100,3 +100,22 @@ def infimum(mu, lam, zl, zh, xl, xh, code, a):
                 if zl < point < zh:
                     least = min(least, mu * value(point, code) - lam * point)
     return least - 1e-15 * (abs(mu) + abs(lam) * max(abs(zl), abs(zh)))
+
+
+@kernel
+def slopes(zl, zh, code, low, high):
+    """Slopes of the lower and of the upper line of units of one smooth map, into low and high (N, m)."""
+    for i in range(zl.shape[0]):
+        for j in range(zl.shape[1]):
+            low[i, j] = lower_slope(zl[i, j], zh[i, j], code, 0.0)
+            high[i, j] = upper_slope(zl[i, j], zh[i, j], code, 0.0)
+
+
+@kernel
+def intercepts(zl, zh, code, low, high, low_at, high_at):
+    """Where lines of these slopes meet z = 0 without cutting their units, into low_at and high_at (N, m)."""
+    for i in range(zl.shape[0]):
+        for j in range(zl.shape[1]):
+            l, h = zl[i, j], zh[i, j]
+            low_at[i, j] = infimum(1.0, low[i, j], l, h, 0.0, 0.0, code, 0.0)
+            high_at[i, j] = -infimum(-1.0, -high[i, j], l, h, 0.0, 0.0, code, 0.0)

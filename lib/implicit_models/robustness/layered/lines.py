@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.activations import Activation, Segment
 
-_BISECTIONS = 40
 IMAGE_ERROR = 1e-12  # share of the values of maps that are evaluated with an error
 PIECEWISE = ("relu", "leaky_relu", "identity")
 
@@ -127,61 +127,18 @@ def _gap(slope: Tensor, a: float, zl: Tensor, zh: Tensor, crossing: Tensor, side
 
 
 def _smooth(name: str, zl: Tensor, zh: Tensor, dtype: torch.dtype) -> Lines:
-    high, low = _upper_slope(name, zl, zh).to(dtype), _upper_slope(name, -zh, -zl).to(dtype)
+    from implicit_models.robustness.bounding import relaxation
+
+    code = relaxation.TANH if name == "tanh" else relaxation.SIGMOID
+    ends = tuple(np.ascontiguousarray(v.numpy()) for v in (zl, zh))
+    low, high, low_at, high_at = (np.empty(zl.shape) for _ in range(4))
+    relaxation.slopes(*ends, code, low, high)
+    slopes = [torch.from_numpy(v).to(dtype) for v in (low, high)]
+    # of the slopes as the precision has them
+    relaxation.intercepts(*ends, code, *(v.double().numpy() for v in slopes), low_at, high_at)
     return Lines(
-        low,
-        _down(_least(name, low.double(), zl, zh), dtype),
-        high,
-        -_down(_least_of_negative(name, high, zl, zh), dtype),
+        slopes[0], _down(torch.from_numpy(low_at), dtype), slopes[1], -_down(-torch.from_numpy(high_at), dtype)
     )
-
-
-def _value(name: str, z: Tensor) -> Tensor:
-    return torch.tanh(z) if name == "tanh" else torch.sigmoid(z)
-
-
-def _derivative(name: str, z: Tensor) -> Tensor:
-    x = _value(name, z)
-    return 1 - x * x if name == "tanh" else x * (1 - x)
-
-
-def _upper_slope(name: str, zl: Tensor, zh: Tensor) -> Tensor:
-    """Slope of a line above: the chord, or a tangent where the map is concave."""
-    start = _value(name, zl)
-    width = torch.where(zh > zl, zh - zl, 1.0)
-    chord = (_value(name, zh) - start) / width
-    low, high = torch.zeros_like(zl), zh.clamp_min(0)  # the line through the left end that touches the concave part
-    for _ in range(_BISECTIONS):
-        z = 0.5 * (low + high)
-        inside = _derivative(name, z) * (z - zl) >= _value(name, z) - start
-        low, high = torch.where(inside, z, low), torch.where(inside, high, z)
-    touching = _derivative(name, torch.maximum(low, 0.5 * (zl + zh)))
-    slope = torch.where(_derivative(name, zh) >= chord, chord, touching)
-    slope = torch.where(zl >= 0, _derivative(name, 0.5 * (zl + zh)), slope)
-    return torch.where(zh > zl, slope, 0.0)
-
-
-def _least(name: str, slope: Tensor, zl: Tensor, zh: Tensor) -> Tensor:
-    """inf of phi(z) - slope z over [zl, zh], rounded down."""
-    gap = lambda z: _value(name, z) - slope * z
-    found = torch.minimum(gap(zl), gap(zh))
-    if name == "tanh":
-        root = torch.atanh((1 - slope).clamp_min(0).sqrt())
-    else:
-        r = (1 - 4 * slope).clamp_min(0).sqrt()
-        root = torch.log1p(r) - torch.log1p(-r)
-    for z in (-root, root):
-        z = torch.where(torch.isfinite(z), z, zl).clamp(min=zl, max=zh)
-        found = torch.minimum(found, gap(z))
-    eps = torch.finfo(torch.float64).eps
-    # at a root that is off by rounding the gap is off by its square; values are exact to a few eps
-    return found - 16 * eps * (1 + slope.abs() * torch.maximum(zl.abs(), zh.abs()))
-
-
-def _least_of_negative(name: str, slope: Tensor, zl: Tensor, zh: Tensor) -> Tensor:
-    """inf of slope z - phi(z): phi is odd around its value at zero."""
-    shift = 0.0 if name == "tanh" else 1.0
-    return _least(name, slope.double(), -zh, -zl) - shift - (0.0 if name == "tanh" else 4e-16)
 
 
 def _maximum(block: int, zl: Tensor, zh: Tensor, dtype: torch.dtype) -> Lines:

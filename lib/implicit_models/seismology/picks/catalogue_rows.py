@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 
 def event_names(identifiers: list[str]) -> list[str]:
@@ -15,6 +18,33 @@ def event_names(identifiers: list[str]) -> list[str]:
         last if last and alike[last] == 1 else name if name and names[name] == 1 else f"{last or 'event'} ({number})"
         for number, (last, name) in enumerate(zip(short, identifiers, strict=True), start=1)
     ]
+
+
+def lines_of_events(
+    path: Path, text: str, line: re.Pattern[str], kind: Callable[[str], str], what: str
+) -> Iterator[tuple[int, int, str]]:
+    """Lines of picks of a file that has one a line, with their numbers and those of their events.
+
+    Args:
+        path: for messages.
+        text: of the file.
+        line: what a line of a pick begins with.
+        kind: of a line, "pick", "end" of an event or "other".
+        what: a line of a pick is, in words.
+
+    Raises:
+        ValueError: naming the line that is no pick and should be one.
+    """
+    event, ended, some = 1, False, False
+    for number, each in enumerate(text.splitlines(), start=1):
+        if (found := kind(each)) != "pick":
+            ended = ended or found == "end"
+            continue
+        if not line.match(each):
+            raise ValueError(f"{path}, row {number}: {each.strip()[:60]!r} is no {what}")
+        event += ended and some
+        ended, some = False, True
+        yield number, event, each
 
 
 def no_weight(value: str) -> str:

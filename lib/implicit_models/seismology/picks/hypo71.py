@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from implicit_models.seismology.leap_seconds import EPOCH
-from implicit_models.seismology.picks.catalogue_rows import no_weight
+from implicit_models.seismology.picks.catalogue_rows import lines_of_events, no_weight
 from implicit_models.seismology.picks.pick import Pick
 
 LINE = re.compile(r"^[A-Z0-9][A-Z0-9 ]{3}[ EIei.?][Pp].[ 0-9] \d{10}[ \d]{2}\.?[ \d.]{2,3}")
@@ -32,16 +32,8 @@ def read_phase_file(path: Path, text: str) -> list[Pick]:
         ValueError: a line that is none, with its number.
     """
     picks: list[Pick] = []
-    event, ended = 1, False
-    for number, line in enumerate(text.splitlines(), start=1):
-        if ENDS.match(line):
-            ended = True
-            continue
-        if not LINE.match(line):
-            raise ValueError(f"{path}, row {number}: {line.rstrip()[:60]!r} is no line of a phase file of HYPO71")
-        if ended and picks:
-            event += 1
-        ended = False
+    kind = lambda line: "end" if ENDS.match(line) else "pick"
+    for number, event, line in lines_of_events(path, text, LINE, kind, "line of a phase file of HYPO71"):
         try:
             year, month, day, hour, clock = (int(line[k : k + 2]) for k in range(9, 19, 2))
             minute = dt.datetime(year + (2000 if year < 70 else 1900), month, day, hour, clock, tzinfo=dt.UTC)

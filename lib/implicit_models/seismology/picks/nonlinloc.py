@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from implicit_models.seismology.leap_seconds import EPOCH
-from implicit_models.seismology.picks.catalogue_rows import no_weight, standard_deviation
+from implicit_models.seismology.picks.catalogue_rows import lines_of_events, no_weight, standard_deviation
 from implicit_models.seismology.picks.pick import Pick
 
 LINE = re.compile(r"^\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\d{8}\s+\d{3,4}\s+-?[\d.]+")
@@ -29,16 +29,7 @@ def read_observations(path: Path, text: str) -> list[Pick]:
         ValueError: a line that is none, with its number.
     """
     picks: list[Pick] = []
-    event, blank = 1, False
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith(("#", "PUBLIC_ID", "COMMENT", "END_PHASE", "PHASE ")):
-            blank = blank or not line.strip()
-            continue
-        if not LINE.match(line):
-            raise ValueError(f"{path}, row {number}: {line.strip()[:60]!r} is no pick of NonLinLoc")
-        if blank and picks:
-            event += 1
-        blank = False
+    for number, event, line in lines_of_events(path, text, LINE, _kind, "pick of NonLinLoc"):
         fields = line.split()
         try:
             day = dt.datetime.strptime(fields[6] + fields[7].zfill(4), "%Y%m%d%H%M").replace(tzinfo=dt.UTC)
@@ -57,6 +48,12 @@ def read_observations(path: Path, text: str) -> list[Pick]:
             pick.flag = no_weight("0")
         picks.append(pick)
     return picks
+
+
+def _kind(line: str) -> str:
+    if not line.strip():
+        return "end"
+    return "other" if line.startswith(("#", "PUBLIC_ID", "COMMENT", "END_PHASE", "PHASE ")) else "pick"
 
 
 def _is_zero(text: str) -> bool:

@@ -25,8 +25,8 @@ from implicit_models.tracing import nodes as steps
 from implicit_models.tracing.nodes import Graph, Node
 
 AGREE = 64  # roundoffs of the sizes of all terms, within which steps and matrices are one model
-
-
+# A fixed point is no layer, and the factors of a product have their bounds in the whole network alone.
+ALONE = (steps.Equilibrium, steps.Product)
 _READ: weakref.WeakKeyDictionary[Problem, LayeredNetwork | None] = weakref.WeakKeyDictionary()
 
 
@@ -40,7 +40,7 @@ def layers_of(task: Problem) -> LayeredNetwork | None:
 
 
 def of_graph(graph: Graph, task: Problem, dtype: torch.dtype = torch.float64) -> LayeredNetwork | None:
-    """The layers of a network; None where one of its steps is an implicit model, or where they are not those of the
+    """The layers of a network; None where a step has no layer of its own, or where they are not those of the
     matrices.
 
     Args:
@@ -48,7 +48,7 @@ def of_graph(graph: Graph, task: Problem, dtype: torch.dtype = torch.float64) ->
         task: the matrices of the model.
         dtype: of the operators.
     """
-    if any(isinstance(node, steps.Equilibrium) for node in graph.nodes) or graph.input.size != task.p:
+    if any(isinstance(node, ALONE) for node in graph.nodes) or graph.input.size != task.p:
         return None
     net = LayeredNetwork(task.p, dtype, rounding_of(task))
     numbers: dict[str, int] = {graph.input.name: 0}
@@ -166,9 +166,9 @@ def _agrees(net: LayeredNetwork, task: Problem) -> bool:
     for value in net.values:
         if isinstance(value, Units):
             z = found[value.of][0].double().numpy()
-            if not (np.abs(z - wanted_z[value.states]) <= roundoff * (1 + scale_z[value.states])).all():
+            if not (np.abs(z - wanted_z[value.states]) <= roundoff * scale_z[value.states]).all():
                 return False
             found.append(_tensor(x[value.states], net.dtype)[None])
         else:
             found.append(net.affine(value, found))
-    return bool((np.abs(found[-1][0].double().numpy() - wanted_y) <= roundoff * (1 + scale_y)).all())
+    return bool((np.abs(found[-1][0].double().numpy() - wanted_y) <= roundoff * scale_y).all())

@@ -309,3 +309,35 @@ def test_certify_spends_the_ascent_where_lines_leave_a_sample_open():
         assert (found.status[(raised > 0)] == "safe").all()
         gained += int(((plain <= 0) & (found.status == "safe")).sum())
     assert gained
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.value, self.gate, self.head = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.value(x)) * torch.sigmoid(self.gate(x)))
+
+
+def test_products_are_bounded_by_their_matrices():
+    torch.manual_seed(0)
+    network, rng = Gated().double(), np.random.default_rng(0)
+    U = rng.normal(size=(3, 3))
+    for method in ("interval", "dual"):
+        found = bounds(from_network(network, 3), U, 0.2, method=method)
+        assert set(found.status) == {"certified"} and check(found.cert)
+        for _ in range(100):
+            y = network(torch.from_numpy(U + 0.2 * rng.uniform(-1, 1, U.shape))).detach().numpy()
+            assert (found.lb <= y + 1e-12).all() and (y <= found.ub + 1e-12).all()
+
+
+def test_weights_of_the_size_of_roundoff_that_were_changed_are_noticed():
+    network = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False)).double()
+    with torch.no_grad():
+        network[0].weight *= 1e-16
+    model = from_network(network, 3)
+    assert of_graph(model.steps, problem(model)) is not None
+    with torch.no_grad():
+        model.B.values()[:] *= 2
+    assert of_graph(model.steps, problem(model)) is None

@@ -16,6 +16,7 @@ from implicit_models.robustness.layered.network import of_problem
 from implicit_models.robustness.layered.reading import layers_of, of_graph
 from implicit_models.robustness.problem import from_matrices, problem
 from implicit_models.robustness.specification import specification
+from network_patterns import PATTERNS, drawn
 
 
 def stack(widths, seed=0, scale=1.0, activation=nn.ReLU):
@@ -341,3 +342,16 @@ def test_weights_of_the_size_of_roundoff_that_were_changed_are_noticed():
     with torch.no_grad():
         model.B.values()[:] *= 2
     assert of_graph(model.steps, problem(model)) is None
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_the_field_keep_their_layers(pattern):
+    network, rng = drawn(pattern()).double(), np.random.default_rng(0)
+    task, U = problem(from_network(network, (3, 32, 32))), rng.uniform(size=(1, 3072))
+    assert of_graph(task.graph, task) is not None
+    found = bounds(task, U, 1e-4, method="interval")
+    assert set(found.status) == {"certified"}
+    for _ in range(3):
+        u = torch.from_numpy(U + 1e-4 * rng.choice([-1.0, 1.0], U.shape)).reshape(1, 3, 32, 32)
+        y = network(u).detach().numpy()
+        assert (found.lb <= y).all() and (y <= found.ub).all()

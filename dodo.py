@@ -112,7 +112,7 @@ def task_pages():
             lambda: stamps.remember("pages", now[-1]),
         ],
         "task_dep": ["pages:executed"],
-        "uptodate": [lambda: stamps.is_fresh("pages", pages_now()) and (ROOT / "book/_generated/standing").is_dir()],
+        "uptodate": [lambda: stamps.is_fresh("pages", pages_now()) and (ROOT / "book/_generated/foot").is_dir()],
         "verbosity": 2,
     }
 

@@ -10,15 +10,19 @@ them is typed.
     :name: fig-...
     Caption.
     ```
+    ```{claims}                                     the claims that this page's notebook judges, as a table
+    ```
 
 A notebook without a committed run is said to have none; a key that a committed run does not hold, a claim that there is
 not, or a value that it does not publish is a warning, and so an error of the build.
 """
 
 import re
+import shutil
 from functools import cache, lru_cache
 from html import unescape
 from importlib import import_module
+from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -27,14 +31,15 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from reproduction.book.claims import CLAIMS, format_published, judge, load_claims, recorded_values
 from reproduction.book.graph import ROOT
-from reproduction.book.pages import named
+from reproduction.book.markup import named
 from reproduction.book.results import RESULTS, summary
 
 logger = logging.getLogger(__name__)
 NONE = "no committed run yet"
 EARLIER = "of an earlier version"
-STANDING = ROOT / "book" / "_generated" / "standing"
-DRAWN = ROOT / "book" / "_generated" / "drawn"
+GENERATED = ROOT / "book" / "_generated"
+FOOT = GENERATED / "foot"
+DRAWN = GENERATED / "drawn"
 
 
 @cache
@@ -118,18 +123,25 @@ def depend(env, *paths):
 
 def depend_on_run(env, notebook):
     """Have a page read anew when a committed run changes, or how it stands to the present code."""
-    depend(env, RESULTS / f"{notebook}.json", STANDING / f"{notebook}.txt")
+    depend(env, RESULTS / f"{notebook}.json", FOOT / f"{notebook}.html")
 
 
-def add_standing(app, doctree):
-    """The foot of a notebook's page: when its full run was made, and whether it is of the present code."""
+def add_foot(app, doctree):
+    """The foot of a notebook's page: how it was made, what its full run cost, and how to make it again."""
     folder, _, name = app.env.docname.partition("/")
-    path = STANDING / f"{name}.txt"
+    path = FOOT / f"{name}.html"
     if folder == "_executed" and path.is_file():
         depend_on_run(app.env, name)
-        text = path.read_text(encoding="utf-8").strip()
         section = next(iter(doctree.findall(nodes.section)), doctree)
-        section += nodes.paragraph(text, text, classes=["standing"])
+        section += nodes.raw("", path.read_text(encoding="utf-8"), format="html")
+
+
+def add_notebooks(app, error):
+    """Put the executed notebooks beside their pages, for a reader to take along."""
+    if error is None and app.builder.format == "html":
+        for page in sorted((ROOT / "book" / "_executed").glob("*.ipynb")):
+            if (Path(app.outdir) / "_executed" / f"{page.stem}.html").is_file():
+                shutil.copyfile(page, Path(app.outdir) / "_executed" / page.name)
 
 
 class Measured(SphinxRole):
@@ -182,6 +194,22 @@ class VerdictRole(ScoreboardRole):
         return [self.row(self.text, text, ["verdict", kind.replace(" ", "-")])], []
 
 
+class Claims(SphinxDirective):
+    """Directive `claims`: the claims that a notebook judges, of this page or of the notebook that is named."""
+
+    optional_arguments = 1
+
+    def run(self):
+        notebook = self.arguments[0] if self.arguments else self.env.docname.rpartition("/")[2]
+        path = GENERATED / "claims" / f"{notebook}.html"
+        depend(self.env, CLAIMS, path)
+        depend_on_run(self.env, notebook)
+        if not path.is_file():
+            logger.warning("claims: no notebook %r", notebook, location=self.get_location())
+            return []
+        return [nodes.raw("", path.read_text(encoding="utf-8"), format="html")]
+
+
 class Drawn(SphinxDirective):
     """Directive `drawn`: a function of a module draws a committed run's content."""
 
@@ -222,5 +250,7 @@ def setup(app):
     app.add_role("published", Published())
     app.add_role("verdict", VerdictRole())
     app.add_directive("drawn", Drawn)
-    app.connect("doctree-read", add_standing)
+    app.add_directive("claims", Claims)
+    app.connect("doctree-read", add_foot)
+    app.connect("build-finished", add_notebooks)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -750,7 +750,8 @@ def test_executed_copy_is_up_to_date_until_something_changes(tmp_path, monkeypat
     from reproduction.book import run as execute
 
     small = json.loads(json.dumps(read_notebook(NAMES[0])))
-    small["cells"] = [c for c in small["cells"] if c["cell_type"] == "code"][:2]
+    title = small["cells"][0]
+    small["cells"] = [title, *[c for c in small["cells"] if c["cell_type"] == "code"][:2]]
     folder, executed = tmp_path / "notebooks", tmp_path / "executed"
     folder.mkdir()
     (folder / "small.ipynb").write_text(json.dumps(small))
@@ -761,13 +762,22 @@ def test_executed_copy_is_up_to_date_until_something_changes(tmp_path, monkeypat
     execute.execute("small", "quick")
     assert execute.up_to_date("small", "quick") and not execute.up_to_date("small", "full")
     assert sorted(p.name for p in executed.iterdir()) == ["small.ipynb", "small.json"]
+    # A new sentence reaches the page without a new run.
+    ran = (executed / "small.json").stat().st_mtime_ns
+    title["source"] = ["# Another title"]
+    (folder / "small.ipynb").write_text(json.dumps(small))
+    assert not execute.up_to_date("small", "quick")
+    execute.execute("small", "quick")
+    assert execute.up_to_date("small", "quick") and (executed / "small.json").stat().st_mtime_ns == ran
+    shown = json.loads((executed / "small.ipynb").read_text())["cells"]
+    assert shown[0]["source"] == ["# Another title"] and any(c.get("outputs") for c in shown)
     # A caption or a tag must reach the page as well.
-    small["cells"][1]["metadata"]["mystnb"] = {"figure": {"caption": "new"}}
+    small["cells"][2]["metadata"]["mystnb"] = {"figure": {"caption": "new"}}
     (folder / "small.ipynb").write_text(json.dumps(small))
     assert not execute.up_to_date("small", "quick")
     execute.execute("small", "quick")
     assert execute.up_to_date("small", "quick")
-    small["cells"][1]["source"].append("\nextra = 1")
+    small["cells"][2]["source"].append("\nextra = 1")
     (folder / "small.ipynb").write_text(json.dumps(small))
     assert not execute.up_to_date("small", "quick")
     # A copy that a kill left half written is no result.

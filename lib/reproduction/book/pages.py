@@ -10,21 +10,19 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-import subprocess
 import sys
 from collections import Counter
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from reproduction.book import claims_check
+from reproduction.book import answers, claims_check
 from reproduction.book.claims import (
     CLAIMS,
     ERRATA,
     PAPERS,
     VERDICTS,
     Recorded,
-    Verdict,
     format_published,
     format_sources,
     judge,
@@ -33,8 +31,9 @@ from reproduction.book.claims import (
     recorded_values,
 )
 from reproduction.book.graph import ROOT
+from reproduction.book.markup import named, slug, verdict_cell
 from reproduction.book.results import load, summary
-from reproduction.book.run import NOTEBOOKS
+from reproduction.book.run import NOTEBOOKS, parameters_of, read_notebook
 
 GENERATED = ROOT / "book" / "_generated"
 SEVERITIES = (
@@ -50,32 +49,11 @@ SEVERITIES = (
 )
 
 
-def named(text: Any) -> str:
-    """Text for a reader, escaped: the papers' codes become their names."""
-    return escape(re.sub(r"(?<![\w,.])(00[0-4])\b(?![.,]\d)", lambda code: PAPERS[code[1]][0], str(text)))
-
-
-def slug(text: str) -> str:
-    """A verdict as a CSS class."""
-    return text.replace(" ", "-")
-
-
 def notebook_link(name: str) -> str:
     """Link to a notebook's page where it exists, else its name."""
     if (NOTEBOOKS / f"{name}.ipynb").is_file():
         return f'<a href="_executed/{name}.html">{escape(name)}</a>'
     return f"<span>{escape(name)}</span>"
-
-
-def verdict_cell(verdict: Verdict) -> str:
-    """A verdict and its measured value as HTML."""
-    stale = (
-        ' <span class="stale" title="the code behind this run has changed since">of an earlier version</span>'
-        if verdict.stale
-        else ""
-    )
-    value = f'<span class="measured">{escape(verdict.measured)}</span>' if verdict.measured else ""
-    return f'<span class="verdict {slug(verdict.verdict)}">{escape(verdict.verdict)}</span>{stale} {value}'
 
 
 def options(name: str, label: str, values: list[str]) -> str:
@@ -317,19 +295,6 @@ def machine(description: Any) -> str:
     return str(description)
 
 
-def standing(name: str) -> str:
-    """One sentence on a notebook's full run for the foot of its page: when, at which commit, and whether it still
-    holds."""
-    found = recorded_values(name)
-    text = found.sentence
-    if found.full and (commit := found.full["provenance"].get("commit")):
-        subject = subprocess.run(
-            ["git", "log", "-1", "--format=%s", commit], cwd=ROOT, capture_output=True, text=True, check=False
-        ).stdout.strip()
-        text += f" Its commit is {commit[:7]}" + (f" ({subject})." if subject else ".")
-    return text
-
-
 def write(path: Path, text: str) -> None:
     """Write a file only when its text changed, so that Sphinx rereads no page in vain."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -351,7 +316,9 @@ def main(arguments: list[str] | None = None) -> int:
     write(GENERATED / "cost.html", cost())
     write(GENERATED / "api.html", api())
     for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
-        write(GENERATED / "standing" / f"{name}.txt", standing(name) + "\n")
+        write(GENERATED / "foot" / f"{name}.html", answers.foot(name, parameters_of(read_notebook(name))))
+        write(GENERATED / "claims" / f"{name}.html", answers.claims_table(name, claims))
+    write(GENERATED / "tiles.html", answers.tiles(claims))
     for area in sorted(
         path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
     ):

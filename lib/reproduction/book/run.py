@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -25,6 +26,7 @@ from reproduction.book.definitions import Ref
 from reproduction.book.graph import ROOT
 from reproduction.book.keys import code_key, notebook_refs, page_key, present
 from reproduction.book.parameters import assigned_names, check_names, coerce
+from reproduction.book.prose import with_prose
 from reproduction.book.results import EXECUTED, MIME, RESULTS, load, measured, save
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -81,11 +83,13 @@ def data_checksums(notebook: dict[str, Any], parameters: dict[str, Any]) -> dict
 
 
 def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:
-    """Content key (decides a rerun) and code key (decides whether a committed result is stale) of a run."""
+    """Content key (whether the page is the present one), run key (whether its run is) and code key (whether a committed
+    result is stale)."""
     notebook = read_notebook(name)
     code = code_of(notebook)
-    # Prose, captions and tags must reach the built page, though they do not make a committed number stale.
-    sources = json.dumps([[c["cell_type"], cell_text(c), c["metadata"]] for c in notebook["cells"]], sort_keys=True)
+    # Captions and tags of code cells must reach the built page, though they do not make a committed number stale.
+    cells = [[c["cell_type"], cell_text(c), c["metadata"]] for c in notebook["cells"]]
+    sources = json.dumps([cell for cell in cells if cell[0] == "code"], sort_keys=True)
     if "published_value" in code:
         sources += (ROOT / "book" / "claims.yml").read_text(encoding="utf-8")
     data = data_checksums(notebook, parameters)
@@ -93,8 +97,10 @@ def keys_of(name: str, parameters: dict[str, Any]) -> dict[str, str]:
     if committed is not None:
         # The page shows the committed full run beside its own, so a new one reruns the page; a confirmation does not.
         sources += json.dumps(measured(committed), sort_keys=True)
+    run_key = page_key(code, sources, parameters, data)
     return {
-        "content_key": page_key(code, sources, parameters, data),
+        "content_key": hashlib.sha256(json.dumps([run_key, cells], sort_keys=True).encode()).hexdigest(),
+        "run_key": run_key,
         "code_key": code_key_of(name, parameters),
         "data_key": json.dumps(data, sort_keys=True),
     }
@@ -152,6 +158,24 @@ def up_to_date(name: str, profile: str) -> bool:
     return executed_key(EXECUTED / f"{name}.ipynb") == wanted
 
 
+def refreshed(name: str, keys: dict[str, str]) -> bool:
+    """Put new prose into the executed copy where nothing but prose changed since it ran; whether that was done."""
+    final = EXECUTED / f"{name}.ipynb"
+    try:
+        executed = json.loads(final.read_text(encoding="utf-8"))
+        if executed["metadata"][METADATA]["run_key"] != keys["run_key"]:
+            return False
+    except (OSError, KeyError, json.JSONDecodeError):
+        return False
+    executed = with_prose(executed, read_notebook(name))
+    executed["metadata"][METADATA] |= keys
+    running = final.with_name(f"{name}.running.ipynb")
+    running.write_text(json.dumps(executed, indent=1) + "\n", encoding="utf-8")
+    os.replace(running, final)
+    print(f"{name}: new prose around the run that is there")
+    return True
+
+
 def published(notebook: dict[str, Any]) -> dict[str, Any]:
     """The values that an executed notebook published."""
     found = [o["data"][MIME] for c in notebook["cells"] for o in c.get("outputs", []) if MIME in o.get("data", {})]
@@ -204,7 +228,10 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     import papermill
 
     parameters = effective_parameters(name, profile, given)
-    keys, commit = keys_of(name, parameters), commit_of(name)
+    keys = keys_of(name, parameters)
+    if target is None and not given and refreshed(name, keys):
+        return EXECUTED / f"{name}.ipynb"
+    commit = commit_of(name)
     if profile == "full" and target is None and not given and commit is None:
         print(f"{name}: its code is not committed; the result will name no commit and cannot be confirmed later")
     final = EXECUTED / f"{name}.ipynb" if target is None else target
@@ -249,7 +276,7 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
         if profile == "full" and not given and not content.get("withheld"):
             save(RESULTS / f"{name}.json", content)
             # The key covers the committed result, which has just changed.
-            notebook["metadata"][METADATA]["content_key"] = keys_of(name, parameters)["content_key"]
+            notebook["metadata"][METADATA] |= keys_of(name, parameters)
             running.write_text(json.dumps(notebook, indent=1) + "\n", encoding="utf-8")
     os.replace(running, final)
     return final

@@ -92,7 +92,7 @@ def task_notebook():
 def pages_now():
     """Stamp of what the generated pages are made of."""
     made = [f"book/_executed/{name}.json" for name in NAMES]
-    return stamps.stamp([*INPUTS, "book/errata.yml", *made], PROFILE)
+    return stamps.stamp([*INPUTS, "book/errata.yml", "book/gallery.yml", *made], PROFILE)
 
 
 def task_pages():

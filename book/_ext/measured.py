@@ -31,7 +31,8 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from reproduction.book.claims import CLAIMS, format_published, judge, load_claims, recorded_values
 from reproduction.book.graph import ROOT
-from reproduction.book.markup import named
+from reproduction.book.pages import gallery
+from reproduction.book.pages.markup import named
 from reproduction.book.results import RESULTS, summary
 
 logger = logging.getLogger(__name__)
@@ -136,9 +137,13 @@ def add_foot(app, doctree):
         section += nodes.raw("", path.read_text(encoding="utf-8"), format="html")
 
 
-def add_notebooks(app, error):
-    """Put the executed notebooks beside their pages, for a reader to take along."""
+def add_files(app, error):
+    """Put the executed notebooks beside their pages, for a reader to take along, and the gallery's thumbnails."""
     if error is None and app.builder.format == "html":
+        try:
+            gallery.write_thumbnails(gallery.load(), DRAWN, Path(app.outdir) / "_gallery")
+        except LookupError as problem:
+            logger.warning("gallery: %s", problem)
         for page in sorted((ROOT / "book" / "_executed").glob("*.ipynb")):
             if (Path(app.outdir) / "_executed" / f"{page.stem}.html").is_file():
                 shutil.copyfile(page, Path(app.outdir) / "_executed" / page.name)
@@ -252,5 +257,5 @@ def setup(app):
     app.add_directive("drawn", Drawn)
     app.add_directive("claims", Claims)
     app.connect("doctree-read", add_foot)
-    app.connect("build-finished", add_notebooks)
+    app.connect("build-finished", add_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from reproduction.book import pages
 from reproduction.book.claims import Recorded, Verdict
+from reproduction.book.pages import record as pages
 
 CLAIM = {
     "id": "a<b",

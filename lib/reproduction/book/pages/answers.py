@@ -11,7 +11,7 @@ from typing import Any
 
 from reproduction.book.claims import VERDICTS, Verdict, format_published, format_sources, judge, recorded_values
 from reproduction.book.graph import ROOT
-from reproduction.book.markup import named, slug, verdict_cell
+from reproduction.book.pages.markup import named, slug, verdict_cell
 
 OPEN = 8  # rows that are shown without being asked for
 

@@ -1,22 +1,13 @@
-"""Generated parts of the book: scoreboard, errata, cost table. Nothing in them is typed by hand.
-
-    python -m reproduction.book.pages
-
-reads book/claims.yml, book/errata.yml, results/*.json and the executed notebooks, and writes book/_generated/*.html.
-"""
+"""The record of the book as HTML: scoreboard, errata, cost of the notebooks, benchmarks."""
 
 from __future__ import annotations
 
-import argparse
-import inspect
 import re
-import sys
 from collections import Counter
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from reproduction.book import answers, claims_check
+from reproduction.book import claims_check
 from reproduction.book.claims import (
     CLAIMS,
     ERRATA,
@@ -31,11 +22,11 @@ from reproduction.book.claims import (
     recorded_values,
 )
 from reproduction.book.graph import ROOT
-from reproduction.book.markup import named, slug, verdict_cell
+from reproduction.book.pages import answers
+from reproduction.book.pages.markup import named, slug, verdict_cell
 from reproduction.book.results import load, summary
 from reproduction.book.run import NOTEBOOKS, parameters_of, read_notebook
 
-GENERATED = ROOT / "book" / "_generated"
 SEVERITIES = (
     "theorem",
     "contradiction",
@@ -243,89 +234,8 @@ def benchmark(area: str) -> str:
     )
 
 
-def api() -> str:
-    """Signature and docstring of every public name of the library and of its packages."""
-    import implicit_models
-    from implicit_models import robustness, seismology, sim
-    from implicit_models.compose import interconnect as compose
-
-    index, parts = [], []
-    packages = (
-        (implicit_models, "Models and equilibria"),
-        (compose, "Composition and networks"),
-        (sim, "State-driven modelling"),
-        (robustness, "Robustness"),
-        (seismology, "Seismology"),
-    )
-    for package, title in packages:
-        names = sorted((n for n in package.__all__ if not n.startswith("_")), key=str.lower)
-        index.append(f"<p>{title}: " + " · ".join(f'<a href="#{name}">{name}</a>' for name in names) + "</p>")
-        for name in names:
-            item = getattr(package, name)
-            methods = []
-            if inspect.isclass(item):
-                for key, value in vars(item).items():
-                    member = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
-                    if not key.startswith("_") and inspect.isfunction(member) and member.__doc__:
-                        methods.append(entry(f"{name}.{key}", member, "h3"))
-            parts.append(entry(name, item, "h2") + "".join(methods))
-    return "".join(index + parts)
-
-
-def entry(name: str, item: Any, level: str) -> str:
-    """One documented object as HTML."""
-    try:
-        signature = re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "...", str(inspect.signature(item)))
-        # Annotations are read from texts; a reader of the page needs neither their quotes nor self.
-        signature = re.sub(r"\(self(, )?", "(", signature.replace("'", "").replace('"', ""))
-    except (TypeError, ValueError):
-        signature = ""
-    module = getattr(item, "__module__", "")
-    return (
-        f'<{level} id="{name}">{escape(name)}</{level}><p'
-        f' class="signature"><code>{escape(name.rpartition(".")[2] + signature)}</code></p><p'
-        f' class="where">{escape(module)}</p><pre class="docstring">{escape(inspect.getdoc(item) or "")}</pre>'
-    )
-
-
 def machine(description: Any) -> str:
     """A benchmark's machine as one line."""
     if isinstance(description, dict):
         return "; ".join(f"{name}: {value}" for name, value in description.items())
     return str(description)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file only when its text changed, so that Sphinx rereads no page in vain."""
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write all generated parts, or list all faults of claims, errata and quoted numbers."""
-    parser = argparse.ArgumentParser(prog="python -m reproduction.book.pages", description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; list what is wrong")
-    if parser.parse_args(arguments).check:
-        found = claims_check.check()
-        print("\n".join(found) or "pages: claims, errata and quoted numbers are in order")
-        return 1 if found else 0
-    claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
-    write(GENERATED / "scoreboard.html", scoreboard(claims))
-    write(GENERATED / "errata.html", errata(entries))
-    write(GENERATED / "cost.html", cost())
-    write(GENERATED / "api.html", api())
-    for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
-        write(GENERATED / "foot" / f"{name}.html", answers.foot(name, parameters_of(read_notebook(name))))
-        write(GENERATED / "claims" / f"{name}.html", answers.claims_table(name, claims))
-    write(GENERATED / "tiles.html", answers.tiles(claims))
-    for area in sorted(
-        path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
-    ):
-        write(GENERATED / f"benchmark_{area}.html", benchmark(area))
-    print(f"pages: {len(claims)} claims, {len(entries)} errata")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Write the generated parts of the book; nothing in them is typed by hand.
+
+    python -m reproduction.book.pages
+
+reads book/claims.yml, book/errata.yml, book/gallery.yml, results/*.json and the executed notebooks, and writes
+book/_generated/*.html.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from reproduction.book import claims_check
+from reproduction.book.claims import CLAIMS, ERRATA, load_claims, read_yaml
+from reproduction.book.graph import ROOT
+from reproduction.book.pages import answers, gallery, record
+from reproduction.book.run import NOTEBOOKS, parameters_of, read_notebook
+
+GENERATED = ROOT / "book" / "_generated"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file only when its text changed, so that Sphinx rereads no page in vain."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write all generated parts, or list all faults of claims, errata and quoted numbers."""
+    parser = argparse.ArgumentParser(prog="python -m reproduction.book.pages", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; list what is wrong")
+    if parser.parse_args(arguments).check:
+        found = claims_check.check()
+        print("\n".join(found) or "pages: claims, errata and quoted numbers are in order")
+        return 1 if found else 0
+    claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
+    write(GENERATED / "scoreboard.html", record.scoreboard(claims))
+    write(GENERATED / "errata.html", record.errata(entries))
+    write(GENERATED / "cost.html", record.cost())
+    write(GENERATED / "tiles.html", answers.tiles(claims))
+    write(GENERATED / "gallery.html", gallery.gallery(gallery.load(), claims))
+    for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
+        write(GENERATED / "foot" / f"{name}.html", answers.foot(name, parameters_of(read_notebook(name))))
+        write(GENERATED / "claims" / f"{name}.html", answers.claims_table(name, claims))
+    for area in sorted(
+        path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
+    ):
+        write(GENERATED / f"benchmark_{area}.html", record.benchmark(area))
+    print(f"pages: {len(claims)} claims, {len(entries)} errata")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

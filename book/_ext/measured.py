@@ -215,6 +215,17 @@ class Claims(SphinxDirective):
         return [nodes.raw("", path.read_text(encoding="utf-8"), format="html")]
 
 
+class Explore(SphinxDirective):
+    """Directive `explore`: weights and script of the page that a reader moves, inside the page itself."""
+
+    def run(self):
+        weights, script = (ROOT / "book" / "_static" / name for name in ("interactive.json", "explore.js"))
+        depend(self.env, weights, script)
+        text = weights.read_text(encoding="utf-8").strip()
+        page = f'<script type="application/json" id="explore-data">{text}</script><script src="_static/explore.js"></script>'
+        return [nodes.raw("", page, format="html")]
+
+
 class Drawn(SphinxDirective):
     """Directive `drawn`: a function of a module draws a committed run's content."""
 
@@ -256,6 +267,7 @@ def setup(app):
     app.add_role("verdict", VerdictRole())
     app.add_directive("drawn", Drawn)
     app.add_directive("claims", Claims)
+    app.add_directive("explore", Explore)
     app.connect("doctree-read", add_foot)
     app.connect("build-finished", add_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

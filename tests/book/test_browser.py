@@ -21,7 +21,7 @@ PAGES = (
     sorted(
         path.relative_to(HTML).as_posix()
         for path in HTML.rglob("*.html")
-        if "_static" not in path.parts and "mathjax" not in path.parts
+        if not {"_static", "mathjax", "_modules"} & set(path.parts)  # sources are made by Sphinx, one like the other
     )
     if HTML.is_dir()
     else []
@@ -150,3 +150,46 @@ def test_scoreboard_filters_and_sorts(browser, server):
     assert values == sorted(values) and len(values) > 20
     context.close()
     assert faults == []
+
+
+def test_moved_page_computes_what_numpy_computes(browser, server):
+    """Iterations and errors of the page that a reader moves, against NumPy on the same weights, by keyboard."""
+    import json
+
+    import numpy as np
+
+    context, page, faults = open_page(browser, server, "explore.html", 1280)
+    made = json.loads(page.evaluate("document.getElementById('explore-data').textContent"))
+    shift = page.locator('[data-part="shift"]')
+    shift.focus()
+    shift.press("End")  # the largest shift
+    half = made["half_width"] + float(page.evaluate("document.querySelector('[data-part=shift]').value"))
+    u = half * 0.8 * np.asarray(made["direction"])
+    weights = {name: np.asarray(made["implicit"][-1][name]) for name in "ABCD"}
+    x, moved = np.zeros(len(weights["A"])), []
+    while not moved or moved[-1] > 1e-12 * np.abs(x).max():
+        new = np.maximum(weights["A"] @ x + weights["B"] @ u, 0)
+        moved.append(np.abs(new - x).max())
+        x = new
+    count = 1 + int(np.flatnonzero(np.asarray(moved) <= 3e-6)[0])
+    error = np.abs(weights["C"] @ x + weights["D"] @ u - u).max()
+    depth = page.locator('[data-part="depth"]').inner_text()
+    cells = page.locator('[data-part="table"] td').all_inner_texts()
+    page.locator('[data-part="radius"]').press("End")
+    widths = [float(text) for text in page.locator('[data-part="widths"] td').all_inner_texts()]
+    context.close()
+    assert faults == []
+    assert re.search(r"3e-6: (\d+)", depth)[1] == str(count)
+    assert float(cells[0]) == pytest.approx((u + 0)[0], rel=5e-3)
+    assert float(cells[1]) == pytest.approx(error, rel=5e-3)
+    for method, pair in zip(made["bounds"]["boxes"], zip(widths[::2], widths[1::2]), strict=True):
+        low, high = made["bounds"]["boxes"][method][-1]
+        assert pair == pytest.approx(np.subtract(high, low), rel=6e-3), method
+
+
+def test_moved_page_is_readable_without_javascript(browser, server):
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 800, "height": 900})
+    page = context.new_page()
+    page.goto(f"{server}/explore.html")
+    assert page.locator(".explore-still img").is_visible() and not page.locator(".explore").is_visible()
+    context.close()

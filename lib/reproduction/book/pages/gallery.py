@@ -34,7 +34,7 @@ def load(path: Path = GALLERY) -> list[dict[str, Any]]:
         names = [item["item"] for item in paper["items"]]
         for item in paper["items"]:
             where = f"{path.name}: {paper['paper']}, {item['item']}"
-            if unknown := set(item) - {"item", "what", "notebook", "figure", "absent"}:
+            if unknown := set(item) - {"item", "what", "notebook", "figure", "part", "absent"}:
                 raise ValueError(f"{where}: unknown field {sorted(unknown)[0]!r}")
             if ("notebook" in item) == ("absent" in item):
                 raise ValueError(f"{where}: wanted either a notebook or the reason why there is none")
@@ -63,7 +63,11 @@ def gallery(papers: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, A
     """The gallery as HTML: a count, then a grid of cards for each paper."""
     items = [item for paper in papers for item in paper["items"]]
     made = sum("notebook" in item for item in items)
-    parts = [f"<p>{made} of the {len(items)} figures and tables of the papers are regenerated here.</p>"]
+    partly = sum("part" in item for item in items)
+    parts = [
+        f"<p>{made} of the {len(items)} figures and tables of the papers are regenerated here, {partly} of them in"
+        " part.</p>"
+    ]
     recorded = {name: recorded_values(name) for name in {c["measure"]["notebook"] for c in claims if "measure" in c}}
     for paper in papers:
         name, reference = PAPERS[paper["paper"]]
@@ -85,12 +89,14 @@ def card(
     )
     verdicts = verdicts or '<span class="where">no claim names it by its number</span>'
     text = f"<b>{escape(item['item'])}</b><span>{escape(item['what'])}</span>"
+    if "part" in item:
+        text += f'<span class="where">in part: {escape(item["part"])}</span>'
     if "absent" in item:
         return f'<div class="card-item absent">{text}<span class="where">{escape(item["absent"])}</span></div>'
     figure = item.get("figure", "")
     anchor = f"#{figure}" if figure.startswith("fig-") else ""
     picture = (
-        f'<img src="_gallery/{thumbnail_name(item)}" alt="" loading="lazy" width="{WIDTH}">'
+        f'<img src="_gallery/{thumbnail_name(item)}" alt="{escape(item["what"])}, as made here" loading="lazy" width="{WIDTH}">'
         if figure
         else '<span class="no-picture" aria-hidden="true">table</span>'
     )

@@ -21,9 +21,9 @@ def test_every_item_leads_to_a_notebook_that_shows_its_figure():
             if figure := item.get("figure"):
                 shown = [c["metadata"].get("mystnb", {}).get("figure", {}) for c in cells]
                 texts = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-                assert any(
-                    s.get("name") == figure or s.get("caption", "").startswith(figure) for s in shown
-                ) or any(f":name: {figure}\n" in text for text in texts), (item, figure)
+                assert any(s.get("name") == figure or s.get("caption", "").startswith(figure) for s in shown) or any(
+                    f":name: {figure}\n" in text for text in texts
+                ), (item, figure)
 
 
 def test_claims_are_found_by_whole_numbers():

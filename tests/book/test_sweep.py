@@ -21,9 +21,7 @@ def test_what_is_no_grid_is_refused(text):
 
 def test_points_are_all_combinations_with_keys_of_their_own():
     points = sweep.points_of("ch5_identity", "quick", {"seeds": [[1], [2]], "epochs_scale": [1, 2]})
-    assert [dict(p.given) for p in points] == [
-        {"seeds": [s], "epochs_scale": e} for s in (1, 2) for e in (1.0, 2.0)
-    ]
+    assert [dict(p.given) for p in points] == [{"seeds": [s], "epochs_scale": e} for s in (1, 2) for e in (1.0, 2.0)]
     assert len({p.key for p in points}) == 4
     with pytest.raises(ValueError, match="kappa"):
         sweep.points_of("ch5_identity", "quick", {"kappa": [0.5]})

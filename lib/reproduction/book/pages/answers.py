@@ -133,4 +133,3 @@ def tiles(claims: Sequence[Mapping[str, Any]]) -> str:
         if counts[name]
     )
     return f'<div class="totals">{cells}</div>\n'
-

@@ -76,9 +76,7 @@ def gallery(papers: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, A
     return "".join(parts) + "\n"
 
 
-def card(
-    paper: str, item: Mapping[str, Any], claims: Sequence[Mapping[str, Any]], recorded: Mapping[str, Any]
-) -> str:
+def card(paper: str, item: Mapping[str, Any], claims: Sequence[Mapping[str, Any]], recorded: Mapping[str, Any]) -> str:
     """One figure or table: number, thumbnail, what it shows, verdicts of its claims."""
     counts: Counter[str] = Counter()
     for claim in claims_naming(paper, item["item"], claims):

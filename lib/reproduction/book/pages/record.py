@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from html import escape
 from typing import Any
 
-from reproduction.book import claims_check
 from reproduction.book.claims import (
-    CLAIMS,
-    ERRATA,
     PAPERS,
     VERDICTS,
     Recorded,
     format_published,
     format_sources,
     judge,
-    load_claims,
-    read_yaml,
     recorded_values,
 )
 from reproduction.book.graph import ROOT
-from reproduction.book.pages import answers
 from reproduction.book.pages.markup import named, slug, verdict_cell
 from reproduction.book.results import load, summary
-from reproduction.book.run import NOTEBOOKS, parameters_of, read_notebook
+from reproduction.book.run import NOTEBOOKS
 
 SEVERITIES = (
     "theorem",

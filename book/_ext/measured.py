@@ -222,8 +222,8 @@ class Explore(SphinxDirective):
         weights, script = (ROOT / "book" / "_static" / name for name in ("interactive.json", "explore.js"))
         depend(self.env, weights, script)
         text = weights.read_text(encoding="utf-8").strip()
-        page = f'<script type="application/json" id="explore-data">{text}</script><script src="_static/explore.js"></script>'
-        return [nodes.raw("", page, format="html")]
+        data = f'<script type="application/json" id="explore-data">{text}</script>'
+        return [nodes.raw("", f'{data}<script src="_static/explore.js"></script>', format="html")]
 
 
 class Drawn(SphinxDirective):

@@ -1,2 +1,3 @@
-"""Generated parts of the book, one file a kind: claims and foot of a notebook's page, scoreboard, errata, gallery,
-reference. They read claims, errata and results, and compute nothing; `python -m reproduction.book.pages` writes them."""
+"""Generated parts of the book, one file a kind: claims and foot of a notebook's page, the record, the gallery.
+
+They read claims, errata and results, and compute nothing; `python -m reproduction.book.pages` writes them."""

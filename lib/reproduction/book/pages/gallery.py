@@ -94,7 +94,8 @@ def card(paper: str, item: Mapping[str, Any], claims: Sequence[Mapping[str, Any]
     figure = item.get("figure", "")
     anchor = f"#{figure}" if figure.startswith("fig-") else ""
     picture = (
-        f'<img src="_gallery/{thumbnail_name(item)}" alt="{escape(item["what"])}, as made here" loading="lazy" width="{WIDTH}">'
+        f'<img src="_gallery/{thumbnail_name(item)}" alt="{escape(item["what"])}, as made here" loading="lazy"'
+        f' width="{WIDTH}">'
         if figure
         else '<span class="no-picture" aria-hidden="true">table</span>'
     )

@@ -152,6 +152,20 @@ def test_scoreboard_filters_and_sorts(browser, server):
     assert faults == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "explore.html", "scoreboard.html", "gallery.html", "_executed/ch5_identity.html"]
+)
+def test_nothing_serious_stands_in_the_way_of_a_reader(browser, server, name, scheme):
+    """axe-core: contrast, labels, names of controls, order of headings. One page of each kind."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    context, page, _ = open_page(browser, server, name, 1280, scheme)
+    found = axe.run(page).response["violations"]
+    context.close()
+    serious = [(v["id"], [n["target"] for n in v["nodes"]][:3]) for v in found if v["impact"] in ("serious", "critical")]
+    assert serious == []
+
+
 def test_moved_page_computes_what_numpy_computes(browser, server):
     """Iterations and errors of the page that a reader moves, against NumPy on the same weights, by keyboard."""
     import json

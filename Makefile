@@ -9,7 +9,7 @@ WORKERS ?= 2
 export PROFILE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test test-extended check confirm bench serve search sweep clean
+.PHONY: help setup book test test-extended check confirm bench serve search sweep pdf clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -70,6 +70,9 @@ search: setup  ## search hyper-parameters in distribution (long; not part of the
 
 sweep: setup  ## run a notebook over a grid: NOTEBOOK=ch5_identity GRID="seeds=[[1],[2]] epochs_scale=[.5,1.]" [ADDRESS=ray]
 	@$(RUN) -m reproduction.book.sweep "$(NOTEBOOK)" "$(GRID)" --profile $(PROFILE) --workers $(WORKERS) $(if $(ADDRESS),--address "$(ADDRESS)")
+
+pdf: book  ## the whole book as one PDF, printed by a Chromium on the path (or CHROMIUM=...)
+	@$(RUN) -m reproduction.tools.print_book
 
 clean:  ## remove everything that the build made, the virtual environment included
 	rm -rf .venv book/_executed book/_generated book/_build book/conf.py .doit.db* .pytest_cache .hypothesis .cache .confirm

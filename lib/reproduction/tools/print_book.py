@@ -35,7 +35,8 @@ def browser() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the book."""
-    parser = argparse.ArgumentParser(prog="python -m reproduction.tools.print_book", description=__doc__.splitlines()[0])
+    title = __doc__.splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m reproduction.tools.print_book", description=title)
     parser.add_argument("--out", type=Path, default=BUILD / "book.pdf")
     options = parser.parse_args(arguments)
     if not (ROOT / "book" / "conf.py").is_file():

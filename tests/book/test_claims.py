@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from reproduction.book import claims as c
-from reproduction.book import claims_check
+from reproduction.book import claims_check, explanations, tally
 
 CLAIM = {
     "id": "x",
@@ -76,6 +76,12 @@ def test_conditions_compute():
         ({"papers": [{"paper": "009", "where": "x"}]}, "009"),
         ({"measure": {"notebook": "n", "key": "k"}}, "reproduced_if"),
         ({"statement": None}, "statement"),
+        ({"by_construction": False}, "by_construction is true or left out, got False"),
+        ({"stand_in": ""}, "stand_in wants a text"),
+        ({"data": 3}, "data wants a text, got 3"),
+        ({"images": 0.5}, "images wants a whole number or a text, got 0.5"),
+        ({"epochs": True}, "epochs wants a whole number"),
+        ({"measure": {"notebook": "n", "key": "k"}, "reproduced_if": "median >"}, "reproduced_if 'median >'"),
     ],
 )
 def test_malformed_claims_are_named(tmp_path, broken, message):
@@ -127,6 +133,42 @@ def test_a_fault_of_a_claim_is_found(change, fault):
     assert not list(claims_check.claim_faults(MEASURED))
     (found,) = claims_check.claim_faults(MEASURED | change)
     assert fault in found
+
+
+@pytest.mark.parametrize("field", ["explanation", "not_testable", "conflicts", "images", "epochs"])
+def test_a_quoted_value_that_is_not_recorded_is_a_fault(field):
+    good = {field: "of {ch5_identity:parameters_implicit} and {ch5_identity:growth_implicit_40}"}
+    assert not list(explanations.text_faults(good))
+    assert explanations.explained(good, field) == "of 196 and 81 [81, 81]"
+    bad = {field: "{ch5_identity:nothing} {ch9_none:k}"}
+    first, second = explanations.text_faults(bad)
+    assert field in first and "does not record 'nothing'" in first and "ch9_none" in second
+    with pytest.raises(KeyError, match="'nothing'"):
+        explanations.explained(bad, field)
+
+
+def test_units_are_quoted_too(monkeypatch):
+    run = {"values": {"k": [1.0, 3.0, 2.0]}, "units": {"k": "km"}}
+    monkeypatch.setattr(explanations, "committed", lambda name: run)
+    assert explanations.explained({"explanation": "lost {ch1_x:k}."}) == "lost 2 [1, 3] km."
+    assert explanations.explained({}) == ""
+
+
+def test_tally_counts_by_kind_and_leaves_settings_out_of_the_sum():
+    kinds = ["theorem", "number", "parameter_count", "ratio", "trend", "ordering", "setting", "setting"]
+    rows = [{"id": str(i), "kind": kind} for i, kind in enumerate(kinds)]
+    verdicts = dict.fromkeys(map(str, range(8)), "reproduced") | {"1": "not reproduced", "7": "not reproduced"}
+    found = tally.tally(rows, verdicts)
+    assert list(found) == ["theorems", "numbers", "ratios", "trends and orderings", "all but settings", "settings"]
+    assert found["numbers"] == dict.fromkeys(c.VERDICTS, 0) | {"reproduced": 1, "not reproduced": 1}
+    assert found["trends and orderings"]["reproduced"] == 2
+    assert found["all but settings"] == dict.fromkeys(c.VERDICTS, 0) | {"reproduced": 5, "not reproduced": 1}
+    assert sum(sum(row.values()) for row in (found["all but settings"], found["settings"])) == len(rows)
+
+
+def test_tally_of_the_committed_runs_counts_every_row():
+    found = tally.tally(CLAIMS)
+    assert sum(found["all but settings"].values()) + sum(found["settings"].values()) == len(CLAIMS)
 
 
 def test_a_fault_of_an_erratum_is_found():

@@ -135,7 +135,7 @@ def test_a_fault_of_a_claim_is_found(change, fault):
     assert fault in found
 
 
-@pytest.mark.parametrize("field", ["explanation", "not_testable", "conflicts", "images", "epochs"])
+@pytest.mark.parametrize("field", explanations.SHOWN)
 def test_a_quoted_value_that_is_not_recorded_is_a_fault(field):
     good = {field: "of {ch5_identity:parameters_implicit} and {ch5_identity:growth_implicit_40}"}
     assert not list(explanations.text_faults(good))

@@ -14,7 +14,7 @@ from typing import Any
 from reproduction.book.results import RESULTS, load, summary
 
 QUOTED = re.compile(r"\{([a-z]\w*):([^{}\s]+)\}")
-SHOWN = ("explanation", "not_testable", "conflicts", "images", "epochs")
+SHOWN = ("explanation", "not_testable", "conflicts", "data", "images", "epochs")
 NONE = "no committed run yet"
 
 
@@ -52,7 +52,7 @@ def explained(claim: Mapping[str, Any], field: str = "explanation") -> str:
 
     Args:
         claim: a row of claims.yml.
-        field: "explanation", "not_testable", "conflicts", "images" or "epochs".
+        field: "explanation", "not_testable", "conflicts", "data", "images" or "epochs".
 
     Raises:
         KeyError: when a quoted value is not recorded, naming notebook and key.

@@ -92,7 +92,7 @@ def badges(claim: dict[str, Any]) -> str:
 
 def details_of(claim: dict[str, Any], verdict: str) -> list[tuple[str, str]]:
     """Names and HTML of what stands under a row's details, in order."""
-    shown = [("setting", named(claim.get("setting", ""))), ("data", named(claim.get("data", "")))]
+    shown = [("setting", named(claim.get("setting", ""))), ("data", named(explained(claim, "data")))]
     shown += [("images of the fit", named(explained(claim, "images"))), ("epochs", named(explained(claim, "epochs")))]
     shown.append(("conflict in the papers", named(explained(claim, "conflicts"))))
     if "reproduced_if" in claim:

@@ -27,7 +27,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from reproduction.book.claims import CLAIMS, format_published, judge, load_claims, recorded_values
 from reproduction.book.graph import ROOT
-from reproduction.book.pages import named
+from reproduction.book.records import named
 from reproduction.book.results import RESULTS, summary
 
 logger = logging.getLogger(__name__)

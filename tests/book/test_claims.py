@@ -158,7 +158,7 @@ def test_tally_counts_by_kind_and_leaves_settings_out_of_the_sum():
     kinds = ["theorem", "number", "parameter_count", "ratio", "trend", "ordering", "setting", "setting"]
     rows = [{"id": str(i), "kind": kind} for i, kind in enumerate(kinds)]
     verdicts = dict.fromkeys(map(str, range(8)), "reproduced") | {"1": "not reproduced", "7": "not reproduced"}
-    found = tally.tally(rows, verdicts)
+    found = tally.verdict_counts(rows, verdicts)
     assert list(found) == ["theorems", "numbers", "ratios", "trends and orderings", "all but settings", "settings"]
     assert found["numbers"] == dict.fromkeys(c.VERDICTS, 0) | {"reproduced": 1, "not reproduced": 1}
     assert found["trends and orderings"]["reproduced"] == 2
@@ -166,8 +166,20 @@ def test_tally_counts_by_kind_and_leaves_settings_out_of_the_sum():
     assert sum(sum(row.values()) for row in (found["all but settings"], found["settings"])) == len(rows)
 
 
+def test_every_kind_belongs_to_one_group():
+    assert sorted(tally.GROUP_OF) == sorted(c.KINDS)
+    assert sum(map(len, tally.GROUPS.values())) == len(c.KINDS)
+
+
+def test_errata_of_most_value_are_ranked_and_withdrawn_ones_say_why():
+    entries = c.read_yaml(c.ERRATA)
+    assert {entry["rank"] for entry in entries if "rank" in entry} == {1, 2, 3, 4, 5}
+    withdrawn = [entry for entry in entries if "withdrawn" in entry]
+    assert all("rank" not in entry and len(entry["withdrawn"]) > 20 for entry in withdrawn)
+
+
 def test_tally_of_the_committed_runs_counts_every_row():
-    found = tally.tally(CLAIMS)
+    found = tally.verdict_counts(CLAIMS)
     assert sum(found["all but settings"].values()) + sum(found["settings"].values()) == len(CLAIMS)
 
 

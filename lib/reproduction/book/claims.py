@@ -9,8 +9,8 @@ is computed, never typed:
     not testable here          `not_testable` says why
     not yet measured           no notebook measures it, or its notebook has not run
 
-A claim also says what it was measured on (`data`, `images` of the fit, `epochs`), what stands in for the paper's data or
-network (`stand_in`), and whether its outcome was built into the data (`by_construction`).
+A claim also says what it was measured on (`data`, `images` of the fit, `epochs`), what stands in for the paper's data
+or network (`stand_in`), and whether its outcome was built into the data (`by_construction`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from reproduction.book.claims import KINDS, VERDICTS, judge
+from reproduction.book.claims import VERDICTS, judge
 from reproduction.book.explanations import committed
 
 GROUPS = {
@@ -22,10 +22,9 @@ GROUPS = {
 }
 ALL = "all but settings"
 GROUP_OF = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
-assert sorted(GROUP_OF) == sorted(KINDS)
 
 
-def tally(
+def verdict_counts(
     claims: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, int]]:
     """Number of claims by group of kinds and by verdict.
@@ -49,9 +48,9 @@ def tally(
 
 
 def matrix(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """A tally as a table of HTML: a row a group, a column a verdict."""
+    """Counts of `verdict_counts` as a table of HTML: a row a group, a column a verdict."""
     head = "".join(
-        f'<th scope="col"><span class="verdict {verdict.replace(" ", "-")}">{verdict}</span></th>' for verdict in VERDICTS
+        f'<th scope="col"><span class="verdict {name.replace(" ", "-")}">{name}</span></th>' for name in VERDICTS
     )
     rows = "".join(
         f'<tr data-group="{escape(group)}"><th scope="row">{escape(group)}</th>'

@@ -166,6 +166,32 @@ def test_tally_counts_by_kind_and_leaves_settings_out_of_the_sum():
     assert sum(sum(row.values()) for row in (found["all but settings"], found["settings"])) == len(rows)
 
 
+STOOD_IN = {
+    "ch3_newsgroups": "TF-IDF network for DistilBERT",
+    "ch3_perspective": "TF-IDF network for DistilBERT",
+    "ch3_resnet20_cifar": "CIFAR-10 for CIFAR-100",
+    "ch5_volatility": "synthetic market for minute bars of AMC",
+}
+
+
+def test_rows_of_a_stand_in_say_so():
+    rows = [claim for claim in CLAIMS if claim.get("measure", {}).get("notebook") in STOOD_IN]
+    assert len(rows) > 50
+    assert not [row["id"] for row in rows if row.get("stand_in") != STOOD_IN[row["measure"]["notebook"]]]
+
+
+DIRECTIONS = [claim for claim in CLAIMS if claim["kind"] in ("ordering", "trend") and "direction_if" in claim]
+
+
+@pytest.mark.parametrize("claim", DIRECTIONS, ids=lambda claim: claim["id"])
+def test_a_direction_of_orders_and_trends_wants_one_sign_in_every_seed(claim):
+    measure = claim["measure"]
+    values = explanations.committed(measure["notebook"])["values"]
+    keys = measure.get("keys", {"median": measure.get("key")})
+    several = {name for name, key in keys.items() if isinstance(values[key], list) and len(set(values[key])) > 1}
+    assert not several & set(re.findall(r"[A-Za-z_]\w*", claim["direction_if"])), "_min or _max is wanted"
+
+
 def test_every_kind_belongs_to_one_group():
     assert sorted(tally.GROUP_OF) == sorted(c.KINDS)
     assert sum(map(len, tally.GROUPS.values())) == len(c.KINDS)

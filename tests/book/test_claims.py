@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from reproduction.book import claims as c
-from reproduction.book import claims_check
+from reproduction.book import claims_check, explanations
+from reproduction.book.pages import tally
 
 CLAIM = {
     "id": "x",
@@ -76,6 +77,12 @@ def test_conditions_compute():
         ({"papers": [{"paper": "009", "where": "x"}]}, "009"),
         ({"measure": {"notebook": "n", "key": "k"}}, "reproduced_if"),
         ({"statement": None}, "statement"),
+        ({"by_construction": False}, "by_construction is true or left out, got False"),
+        ({"stand_in": ""}, "stand_in wants a text"),
+        ({"data": 3}, "data wants a text, got 3"),
+        ({"images": 0.5}, "images wants a whole number or a text, got 0.5"),
+        ({"epochs": True}, "epochs wants a whole number"),
+        ({"measure": {"notebook": "n", "key": "k"}, "reproduced_if": "median >"}, "reproduced_if 'median >'"),
     ],
 )
 def test_malformed_claims_are_named(tmp_path, broken, message):
@@ -127,6 +134,80 @@ def test_a_fault_of_a_claim_is_found(change, fault):
     assert not list(claims_check.claim_faults(MEASURED))
     (found,) = claims_check.claim_faults(MEASURED | change)
     assert fault in found
+
+
+@pytest.mark.parametrize("field", explanations.SHOWN)
+def test_a_quoted_value_that_is_not_recorded_is_a_fault(field):
+    good = {field: "of {ch5_identity:parameters_implicit} and {ch5_identity:growth_implicit_40}"}
+    assert not list(explanations.text_faults(good))
+    assert explanations.explained(good, field) == "of 196 and 81 [81, 81]"
+    bad = {field: "{ch5_identity:nothing} {ch9_none:k}"}
+    first, second = explanations.text_faults(bad)
+    assert field in first and "does not record 'nothing'" in first and "ch9_none" in second
+    with pytest.raises(KeyError, match="'nothing'"):
+        explanations.explained(bad, field)
+
+
+def test_units_are_quoted_too(monkeypatch):
+    run = {"values": {"k": [1.0, 3.0, 2.0]}, "units": {"k": "km"}}
+    monkeypatch.setattr(explanations, "committed", lambda name: run)
+    assert explanations.explained({"explanation": "lost {ch1_x:k}."}) == "lost 2 [1, 3] km."
+    assert explanations.explained({}) == ""
+
+
+def test_tally_counts_by_kind_and_leaves_settings_out_of_the_sum():
+    kinds = ["theorem", "number", "parameter_count", "ratio", "trend", "ordering", "setting", "setting"]
+    rows = [{"id": str(i), "kind": kind} for i, kind in enumerate(kinds)]
+    verdicts = dict.fromkeys(map(str, range(8)), "reproduced") | {"1": "not reproduced", "7": "not reproduced"}
+    found = tally.verdict_counts(rows, verdicts)
+    assert list(found) == ["theorems", "numbers", "ratios", "trends and orderings", "all but settings", "settings"]
+    assert found["numbers"] == dict.fromkeys(c.VERDICTS, 0) | {"reproduced": 1, "not reproduced": 1}
+    assert found["trends and orderings"]["reproduced"] == 2
+    assert found["all but settings"] == dict.fromkeys(c.VERDICTS, 0) | {"reproduced": 5, "not reproduced": 1}
+    assert sum(sum(row.values()) for row in (found["all but settings"], found["settings"])) == len(rows)
+
+
+STOOD_IN = {
+    "ch3_newsgroups": "TF-IDF network for DistilBERT",
+    "ch3_perspective": "TF-IDF network for DistilBERT",
+    "ch3_resnet20_cifar": "CIFAR-10 for CIFAR-100",
+    "ch5_volatility": "synthetic market for minute bars of AMC",
+}
+
+
+def test_rows_of_a_stand_in_say_so():
+    rows = [claim for claim in CLAIMS if claim.get("measure", {}).get("notebook") in STOOD_IN]
+    assert len(rows) > 50
+    assert not [row["id"] for row in rows if row.get("stand_in") != STOOD_IN[row["measure"]["notebook"]]]
+
+
+DIRECTIONS = [claim for claim in CLAIMS if claim["kind"] in ("ordering", "trend") and "direction_if" in claim]
+
+
+@pytest.mark.parametrize("claim", DIRECTIONS, ids=lambda claim: claim["id"])
+def test_a_direction_of_orders_and_trends_wants_one_sign_in_every_seed(claim):
+    measure = claim["measure"]
+    values = explanations.committed(measure["notebook"])["values"]
+    keys = measure.get("keys", {"median": measure.get("key")})
+    several = {name for name, key in keys.items() if isinstance(values[key], list) and len(set(values[key])) > 1}
+    assert not several & set(re.findall(r"[A-Za-z_]\w*", claim["direction_if"])), "_min or _max is wanted"
+
+
+def test_every_kind_belongs_to_one_group():
+    assert sorted(tally.GROUP_OF) == sorted(c.KINDS)
+    assert sum(map(len, tally.GROUPS.values())) == len(c.KINDS)
+
+
+def test_errata_of_most_value_are_ranked_and_withdrawn_ones_say_why():
+    entries = c.read_yaml(c.ERRATA)
+    assert {entry["rank"] for entry in entries if "rank" in entry} == {1, 2, 3, 4, 5}
+    withdrawn = [entry for entry in entries if "withdrawn" in entry]
+    assert all("rank" not in entry and len(entry["withdrawn"]) > 20 for entry in withdrawn)
+
+
+def test_tally_of_the_committed_runs_counts_every_row():
+    found = tally.verdict_counts(CLAIMS)
+    assert sum(found["all but settings"].values()) + sum(found["settings"].values()) == len(CLAIMS)
 
 
 def test_a_fault_of_an_erratum_is_found():

@@ -6,7 +6,7 @@ import pytest
 
 from reproduction.book.claims import Recorded, Verdict
 from reproduction.book.pages import __main__ as writer
-from reproduction.book.pages import record as pages
+from reproduction.book.pages import markup, records
 
 CLAIM = {
     "id": "a<b",
@@ -25,7 +25,7 @@ CLAIM = {
 @pytest.fixture
 def recorded(monkeypatch):
     values = {}
-    monkeypatch.setattr(pages, "recorded_values", lambda name: values.get(name, Recorded(None, None)))
+    monkeypatch.setattr(records, "recorded_values", lambda name: values.get(name, Recorded(None, None)))
     return values
 
 
@@ -33,9 +33,15 @@ def content(value, seeds=(0, 1)):
     return {"values": {"k": value}, "units": {"k": "s"}, "seeds": list(seeds), "profile": "full"}
 
 
+def counts_of(html):
+    """Group -> counts in the order of the verdicts, and their sum, as the matrix above the scoreboard shows them."""
+    rows = re.findall(r'<tr data-group="([^"]+)">(.*?)</tr>', html)
+    return {group: re.findall(r"<td>(\d+)</td>", row) for group, row in rows}
+
+
 def test_verdict_comes_from_the_committed_run_and_the_build_stands_beside(recorded):
     recorded["ch5_identity"] = Recorded(content([10.0, 20.0]), content([1.0]), "stale")
-    html = pages.scoreboard([CLAIM])
+    html = records.scoreboard([CLAIM])
     cells = re.findall(r'<td data-label="([^"]+)">(.*?)</td>', html)
     text = dict(cells)
     assert "reproduced in direction" in text["measured, full run"] and "15 [10, 20] s" in text["measured, full run"]
@@ -47,15 +53,12 @@ def test_verdict_comes_from_the_committed_run_and_the_build_stands_beside(record
         and "Table 1 &amp; 2" in html
         and 'id="a&lt;b"' in html
     )
-    assert '<li><span class="verdict reproduced-in-direction">reproduced in direction</span> 1</li>' in html
+    assert counts_of(html)["numbers"] == ["0", "1", "0", "0", "0", "1"]
 
 
 def test_without_a_run_nothing_is_claimed(recorded):
-    html = pages.scoreboard([CLAIM])
-    assert (
-        "not measured in this build" in html
-        and '<li><span class="verdict not-yet-measured">not yet measured</span> 1</li>' in html
-    )
+    html = records.scoreboard([CLAIM])
+    assert "not measured in this build" in html and counts_of(html)["numbers"] == ["0", "0", "0", "0", "1", "1"]
 
 
 def test_measured_claims_come_first(recorded):
@@ -64,34 +67,60 @@ def test_measured_claims_come_first(recorded):
         for name, value in CLAIM.items()
         if name not in ("measure", "reproduced_if", "direction_if", "explanation")
     }
-    html = pages.scoreboard([other | {"id": "first-in-file"}, CLAIM | {"id": "measured"}])
+    html = records.scoreboard([other | {"id": "first-in-file"}, CLAIM | {"id": "measured"}])
     assert html.index('id="measured"') < html.index('id="first-in-file"')
 
 
+def test_badges_stand_beside_the_claim_and_data_under_the_details(recorded):
+    said = {"stand_in": "CIFAR-10 for <CIFAR-100>", "by_construction": True, "data": "CIFAR-10", "images": 500}
+    html = records.scoreboard([CLAIM | said])
+    assert html.count('class="badge"') == 2 and "CIFAR-10 for &lt;CIFAR-100&gt;" in html and "by construction" in html
+    assert "<dt>data</dt><dd>CIFAR-10</dd>" in html and "<dt>images of the fit</dt><dd>500</dd>" in html
+    assert 'class="badge"' not in records.scoreboard([CLAIM])
+
+
+def test_explanations_are_shown_with_their_values(recorded):
+    text = "seeds: {ch5_identity:parameters_implicit}"
+    assert "seeds: 196" in records.scoreboard([CLAIM | {"explanation": text}])
+
+
+ERRATUM = {
+    "id": "e",
+    "papers": [{"paper": "000", "where": "x"}],
+    "printed": "10 times",
+    "right": "81 times",
+    "evidence": "ratio",
+    "severity": "number",
+    "checked": "numeric",
+    "shown": {"notebook": "ch5_identity", "values": {"ratio": "k"}},
+}
+
+
+def test_ranked_errata_come_first_and_withdrawn_ones_last_with_the_reason():
+    entries = [ERRATUM | {"id": "plain"}, ERRATUM | {"id": "gone", "withdrawn": "not an error"}]
+    entries += [ERRATUM | {"id": "second", "rank": 2}, ERRATUM | {"id": "first", "rank": 1}]
+    html = records.errata(entries)
+    places = [html.index(f'id="{name}"') for name in ("first", "second", "plain", "gone")]
+    assert places == sorted(places) and "not an error" in html and html.startswith("<p>3 entries")
+    assert "Withdrawn" not in records.errata([ERRATUM])
+
+
 def test_errata_show_their_values(recorded):
-    entry = {
-        "id": "e",
-        "papers": [{"paper": "000", "where": "x"}],
-        "printed": "10 times",
-        "right": "81 times",
-        "evidence": "ratio",
-        "severity": "number",
-        "checked": "numeric",
-        "shown": {"notebook": "ch5_identity", "values": {"ratio": "k"}},
-    }
+    entry = ERRATUM
     recorded["ch5_identity"] = Recorded(content([81.0]), None)
-    html = pages.errata([entry])
+    html = records.errata([entry])
     assert "ratio: 81 s" in html and 'data-shown="shown"' in html
     recorded.clear()
-    assert "ratio: 81" not in pages.errata([entry])
+    assert "ratio: 81" not in records.errata([entry])
 
 
 def test_committed_claims_make_one_row_each():
     from reproduction.book.claims import CLAIMS, ERRATA, load_claims, read_yaml
 
     claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
-    assert len(re.findall(r"<tr id=", pages.scoreboard(claims))) == len(claims) >= 388
-    assert len(re.findall(r"<tr id=", pages.errata(entries))) == len(entries) >= 130
+    assert len(re.findall(r"<tr id=", records.scoreboard(claims))) == len(claims) >= 388
+    kept = [entry for entry in entries if "withdrawn" not in entry]
+    assert len(re.findall(r"<tr id=", records.errata(entries))) == len(kept) >= 125
 
 
 def test_a_file_is_rewritten_only_when_it_changed(tmp_path):
@@ -105,13 +134,13 @@ def test_a_file_is_rewritten_only_when_it_changed(tmp_path):
 
 
 def test_verdict_cell_marks_staleness():
-    assert "stale" in pages.verdict_cell(Verdict("reproduced", "1", True))
-    assert "stale" not in pages.verdict_cell(Verdict("reproduced", "1", False))
+    assert "stale" in markup.verdict_cell(Verdict("reproduced", "1", True))
+    assert "stale" not in markup.verdict_cell(Verdict("reproduced", "1", False))
 
 
 def test_codes_become_names_and_numbers_stay():
     assert (
-        pages.named("10,000 x 10; 002: 1,000; 000, 003: 5")
+        markup.named("10,000 x 10; 002: 1,000; 000, 003: 5")
         == "10,000 x 10; Tsai 2024: 1,000; Ganesh 2023, Workshop 2022: 5"
     )
-    assert pages.named("a < .003 and 0.001 (004 has 1)") == "a &lt; .003 and 0.001 (SIM paper has 1)"
+    assert markup.named("a < .003 and 0.001 (004 has 1)") == "a &lt; .003 and 0.001 (SIM paper has 1)"

@@ -1,7 +1,7 @@
 """Sentences of README and pages that say how an experiment came out, and that no claim covers: held against the
 committed full runs, with the conditions of claims (a name is the median over seeds, with _min and _max)."""
 
-from reproduction.book.claims import evaluate, names_of
+from reproduction.book.conditions import evaluate, names_of
 from reproduction.book.results import RESULTS, load
 
 SHARES = ("0p1", "0p2", "0p3", "0p5")

@@ -8,21 +8,22 @@ is computed, never typed:
     not reproduced             both fail (an `explanation` says the best known reason and its control)
     not testable here          `not_testable` says why
     not yet measured           no notebook measures it, or its notebook has not run
+
+A claim also says what it was measured on (`data`, `images` of the fit, `epochs`), what stands in for the paper's data
+or network (`stand_in`), and whether its outcome was built into the data (`by_construction`).
 """
 
 from __future__ import annotations
 
 import ast
-import math
-import operator
-import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reproduction.book.conditions import evaluate, names_of
 from reproduction.book.graph import ROOT
-from reproduction.book.results import EXECUTED, RESULTS, load, numbers, summary
+from reproduction.book.results import EXECUTED, RESULTS, load, summary
 
 CLAIMS = ROOT / "book" / "claims.yml"
 ERRATA = ROOT / "book" / "errata.yml"
@@ -36,104 +37,10 @@ PAPERS = {
 VERDICTS = ("reproduced", "reproduced in direction", "not reproduced", "not testable here", "not yet measured")
 KINDS = ("number", "ratio", "trend", "ordering", "parameter_count", "setting", "theorem")
 REQUIRED = ("id", "papers", "kind", "statement", "published", "notebook")
-OPTIONAL = ("setting", "conflicts", "measure", "reproduced_if", "direction_if", "explanation", "not_testable")
-COMPARISONS = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-ARITHMETIC = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-FUNCTIONS = {"abs": abs, "log10": math.log10, "sqrt": math.sqrt}
-
-
-def evaluate(condition: str, names: Mapping[str, Any]) -> bool:
-    """Truth of a condition such as `median >= 1e3 and n >= 5` over named values.
-
-    Comparisons (chained ones too), and/or/not, + - * / **, numbers, texts, abs, log10 and sqrt are known; nothing else.
-
-    Raises:
-        ValueError: on any other syntax, on an unknown name, or when the result is no truth value.
-    """
-
-    def value(node: ast.AST) -> Any:
-        match node:
-            case ast.Expression(body=body):
-                return value(body)
-            case ast.Constant(value=constant):
-                return constant
-            case ast.Name(id=name):
-                if name not in names:
-                    raise ValueError(f"condition {condition!r}: no value named {name!r} (known: {', '.join(names)})")
-                return names[name]
-            case ast.BoolOp(op=op, values=parts):
-                truths = [value(part) for part in parts]
-                return all(truths) if isinstance(op, ast.And) else any(truths)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not value(operand)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -value(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-                return ARITHMETIC[type(op)](value(left), value(right))
-            case ast.Compare(left=left, ops=ops, comparators=comparators):
-                sides = [value(left), *(value(side) for side in comparators)]
-                return all(COMPARISONS[type(op)](a, b) for op, a, b in zip(ops, sides, sides[1:]))
-            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
-                return FUNCTIONS[name](*(value(argument) for argument in args))
-        raise ValueError(f"condition {condition!r}: {ast.unparse(node)!r} is not allowed")
-
-    try:
-        result = value(ast.parse(condition, mode="eval"))
-    except SyntaxError as error:
-        raise ValueError(f"condition {condition!r}: {error.msg}") from None
-    if not isinstance(result, bool):
-        raise ValueError(f"condition {condition!r} gives {result!r}, no truth value")
-    return result
-
-
-def is_text(entry: Any) -> bool:
-    """Whether a recorded entry is a text or a truth value rather than numbers."""
-    return isinstance(entry, bool) or (isinstance(entry, str) and entry not in ("inf", "-inf", "nan"))
-
-
-def names_of(measure: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The names that a claim's conditions may use, from the recorded values; None when one is missing.
-
-    `key: K` gives median, mean, min, max and n over the seeds (or `value` for a text or a truth value);
-    `keys: {a: K1, b: K2}` gives each name its median, and `a_min`, `a_max` (or the text).
-    """
-    if "key" in measure:
-        if measure["key"] not in values:
-            return None
-        entry = values[measure["key"]]
-        if is_text(entry):
-            return {"value": entry}
-        sample = numbers(entry)
-        return {
-            "median": statistics.median(sample),
-            "mean": statistics.fmean(sample),
-            "min": min(sample),
-            "max": max(sample),
-            "n": len(sample),
-        }
-    found: dict[str, Any] = {}
-    for name, key in measure["keys"].items():
-        if key not in values:
-            return None
-        if is_text(values[key]):
-            found[name] = values[key]
-            continue
-        sample = numbers(values[key])
-        found |= {name: statistics.median(sample), f"{name}_min": min(sample), f"{name}_max": max(sample)}
-    return found
+CONDITIONS = ("reproduced_if", "direction_if")
+SAID = ("setting", "conflicts", "explanation", "not_testable")
+MEASURED_ON = ("data", "stand_in", "images", "epochs", "by_construction")
+OPTIONAL = ("measure", *CONDITIONS, *SAID, *MEASURED_ON)
 
 
 @dataclass(frozen=True)
@@ -197,29 +104,41 @@ def load_claims(path: Path = CLAIMS) -> list[dict[str, Any]]:
     """All claims, checked.
 
     Raises:
-        ValueError: naming the claim, on a missing or unknown field, an unknown kind, a measure without condition, or a
-            condition that does not parse.
+        ValueError: naming the claim and the value, on a missing or unknown field, an unknown kind, a field of the wrong
+            type, a measure without condition, or a condition that does not parse.
     """
     claims = read_yaml(path)
     for claim in claims:
-        where = f"{path.name}: {claim['id']}"
-        for name in REQUIRED:
-            if name not in claim:
-                raise ValueError(f"{where}: {name} is missing")
-        for name in claim:
-            if name not in REQUIRED + OPTIONAL:
-                raise ValueError(f"{where}: unknown field {name!r}")
-        if claim["kind"] not in KINDS:
-            raise ValueError(f"{where}: unknown kind {claim['kind']!r}")
-        if "measure" in claim:
-            if "reproduced_if" not in claim:
-                raise ValueError(f"{where}: measured, but no reproduced_if")
-            if ("key" in claim["measure"]) == ("keys" in claim["measure"]):
-                raise ValueError(f"{where}: measure wants either key or keys")
-            for name in ("reproduced_if", "direction_if"):
-                if name in claim:
-                    ast.parse(claim[name], mode="eval")
+        for fault in malformed(claim):
+            raise ValueError(f"{path.name}: {claim['id']}: {fault}")
     return claims
+
+
+def malformed(claim: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the form of a claim, whatever was recorded."""
+    yield from (f"{name} is missing" for name in REQUIRED if name not in claim)
+    yield from (f"unknown field {name!r}" for name in claim if name not in REQUIRED + OPTIONAL)
+    if claim.get("kind") not in KINDS:
+        yield f"unknown kind {claim.get('kind')!r} (known: {', '.join(KINDS)})"
+    for name in (*SAID, *CONDITIONS, "data", "stand_in"):
+        if name in claim and not (isinstance(claim[name], str) and claim[name].strip()):
+            yield f"{name} wants a text, got {claim[name]!r}"
+    for name in ("images", "epochs"):
+        if name in claim and (isinstance(claim[name], bool) or not isinstance(claim[name], (int, str))):
+            yield f"{name} wants a whole number or a text, got {claim[name]!r}"
+    if claim.get("by_construction", True) is not True:
+        yield f"by_construction is true or left out, got {claim['by_construction']!r}"
+    if "measure" not in claim:
+        return
+    if "reproduced_if" not in claim:
+        yield "measured, but no reproduced_if"
+    if ("key" in claim["measure"]) == ("keys" in claim["measure"]):
+        yield "measure wants either key or keys"
+    for name in CONDITIONS:
+        try:
+            ast.parse(claim.get(name, "True"), mode="eval")
+        except SyntaxError as error:
+            yield f"{name} {claim[name]!r}: {error.msg}"
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,13 @@ from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from reproduction.book.claims import ERRATA, evaluate, judge, load_claims, names_of, read_yaml
+from reproduction.book.claims import ERRATA, judge, load_claims, read_yaml
+from reproduction.book.conditions import evaluate, names_of
+from reproduction.book.explanations import committed, text_faults
 from reproduction.book.graph import ROOT
-from reproduction.book.results import RESULTS, load
 from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
 
 ROLE = re.compile(r"\{(measured|verdict|published)\}`([^`:]+):?([^`]*)`")
-
-
-@cache
-def committed(notebook: str) -> dict[str, Any] | None:
-    """A notebook's committed full run."""
-    return load(RESULTS / f"{notebook}.json")
 
 
 def claim_faults(claim: dict[str, Any]) -> Iterator[str]:
@@ -98,8 +93,9 @@ def check() -> list[str]:
     faults = [
         f"claims.yml: {name}: {fault}" for name, c in claims.items() if "measure" in c for fault in claim_faults(c)
     ]
+    faults += [f"claims.yml: {name}: {fault}" for name, c in claims.items() for fault in text_faults(c)]
     for entry in read_yaml(ERRATA):
-        if "shown" in entry:
+        if "shown" in entry and "withdrawn" not in entry:
             faults += [f"errata.yml: {entry['id']}: {fault}" for fault in erratum_faults(entry)]
     for page in (*sorted((ROOT / "book").glob("*.md")), *sorted(NOTEBOOKS.glob("*.ipynb"))):
         for role, name, part in sorted(set(ROLE.findall(page.read_text(encoding="utf-8")))):

@@ -15,7 +15,7 @@ from pathlib import Path
 from reproduction.book import claims_check
 from reproduction.book.claims import CLAIMS, ERRATA, load_claims, read_yaml
 from reproduction.book.graph import ROOT
-from reproduction.book.pages import answers, gallery, record
+from reproduction.book.pages import answers, costs, gallery, records
 from reproduction.book.run import NOTEBOOKS, parameters_of, read_notebook
 
 GENERATED = ROOT / "book" / "_generated"
@@ -37,9 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(found) or "pages: claims, errata and quoted numbers are in order")
         return 1 if found else 0
     claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
-    write(GENERATED / "scoreboard.html", record.scoreboard(claims))
-    write(GENERATED / "errata.html", record.errata(entries))
-    write(GENERATED / "cost.html", record.cost())
+    write(GENERATED / "scoreboard.html", records.scoreboard(claims))
+    write(GENERATED / "errata.html", records.errata(entries))
+    write(GENERATED / "cost.html", costs.cost())
     write(GENERATED / "tiles.html", answers.tiles(claims))
     write(GENERATED / "gallery.html", gallery.gallery(gallery.load(), claims))
     for name in sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     for area in sorted(
         path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
     ):
-        write(GENERATED / f"benchmark_{area}.html", record.benchmark(area))
+        write(GENERATED / f"benchmark_{area}.html", costs.benchmark(area))
     print(f"pages: {len(claims)} claims, {len(entries)} errata")
     return 0
 

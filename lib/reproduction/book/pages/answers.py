@@ -10,8 +10,10 @@ from html import escape
 from typing import Any
 
 from reproduction.book.claims import VERDICTS, Verdict, format_published, format_sources, judge, recorded_values
+from reproduction.book.explanations import explained
 from reproduction.book.graph import ROOT
-from reproduction.book.pages.markup import named, slug, verdict_cell
+from reproduction.book.pages.markup import badges, named, slug, verdict_cell
+from reproduction.book.pages.tally import ALL, verdict_counts
 
 OPEN = 8  # rows that are shown without being asked for
 
@@ -53,11 +55,11 @@ def claims_table(notebook: str, claims: Sequence[Mapping[str, Any]], up: str = "
 def claim_row(claim: Mapping[str, Any], verdict: Verdict, up: str) -> str:
     """One claim as a row."""
     bare = Verdict(verdict.verdict, "", verdict.stale)
-    reason = claim.get("not_testable") or (claim.get("explanation") if verdict.verdict in VERDICTS[1:3] else None)
+    reason = explained(claim, "not_testable") or explained(claim)
     why = f'<span class="why">{named(reason)}</span>' if reason else ""
     link = f'<a href="{up}scoreboard.html#{escape(claim["id"])}">row of the scoreboard</a>'
     return (
-        f'<tr><td data-label="claim">{named(claim["statement"])} <span class="where">'
+        f'<tr><td data-label="claim">{named(claim["statement"])}{badges(claim)} <span class="where">'
         f"{escape(format_sources(claim['papers']))}; {link}</span>{why}</td>"
         f'<td data-label="papers say">{named(format_published(claim["published"]))}</td>'
         f'<td data-label="came out">{escape(verdict.measured) or "not measured"}</td>'
@@ -118,15 +120,7 @@ def standing(name: str) -> str:
 
 def tiles(claims: Sequence[Mapping[str, Any]]) -> str:
     """Totals of the scoreboard as tiles for the landing page: claims of the papers by verdict, settings apart."""
-    recorded: dict[str, Any] = {}
-    counts: Counter[str] = Counter()
-    for claim in claims:
-        notebook = claim.get("measure", claim)["notebook"]
-        if notebook not in recorded:
-            recorded[notebook] = recorded_values(notebook) if "measure" in claim else None
-        found = recorded[notebook]
-        verdict = judge(claim, found.full, found.stale) if found else judge(claim, None)
-        counts[verdict.verdict] += claim["kind"] != "setting"
+    counts = verdict_counts(claims)[ALL]
     cells = "".join(
         f'<a class="tile {slug(name)}" href="scoreboard.html"><b>{counts[name]}</b><span>{escape(name)}</span></a>'
         for name in VERDICTS

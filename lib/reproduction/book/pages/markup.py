@@ -1,4 +1,4 @@
-"""Texts and verdicts as HTML, for every generated page."""
+"""Texts, links and verdicts as HTML, for every generated page; texts for a reader are escaped here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from reproduction.book.claims import PAPERS, Verdict
+from reproduction.book.run import NOTEBOOKS
 
 
 def named(text: Any) -> str:
@@ -19,6 +20,13 @@ def slug(text: str) -> str:
     return text.replace(" ", "-")
 
 
+def notebook_link(name: str) -> str:
+    """Link to a notebook's page where it exists, else its name."""
+    if (NOTEBOOKS / f"{name}.ipynb").is_file():
+        return f'<a href="_executed/{name}.html">{escape(name)}</a>'
+    return f"<span>{escape(name)}</span>"
+
+
 def verdict_cell(verdict: Verdict) -> str:
     """A verdict and its measured value as HTML."""
     stale = (
@@ -28,3 +36,13 @@ def verdict_cell(verdict: Verdict) -> str:
     )
     value = f'<span class="measured">{escape(verdict.measured)}</span>' if verdict.measured else ""
     return f'<span class="verdict {slug(verdict.verdict)}">{escape(verdict.verdict)}</span>{stale} {value}'
+
+
+def badges(claim: dict[str, Any]) -> str:
+    """What a reader must know of a row before its verdict: a stand-in, an outcome that was built into the data."""
+    shown = []
+    if "stand_in" in claim:
+        shown.append(f'<span class="badge" title="stands in for the paper\'s own">{named(claim["stand_in"])}</span>')
+    if claim.get("by_construction"):
+        shown.append('<span class="badge" title="the outcome was built into the data">by construction</span>')
+    return "".join(f" {badge}" for badge in shown)

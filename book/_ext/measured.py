@@ -20,7 +20,6 @@ not, or a value that it does not publish is a warning, and so an error of the bu
 import re
 import shutil
 from functools import cache, lru_cache
-from html import unescape
 from importlib import import_module
 from pathlib import Path
 
@@ -31,8 +30,9 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from reproduction.book.claims import CLAIMS, format_published, judge, load_claims, recorded_values
 from reproduction.book.graph import ROOT
-from reproduction.book.pages import gallery
-from reproduction.book.pages.markup import named
+from reproduction.book.formulas import pieces
+from reproduction.book.pages import gallery, records
+from reproduction.book.pages.markup import MATH, plainly
 from reproduction.book.results import RESULTS, summary
 
 logger = logging.getLogger(__name__)
@@ -84,14 +84,14 @@ def claim_of(identifier):
 
 def published_text(identifier, name=""):
     """What a claim publishes, as the scoreboard prints it, or the one value with this name, with or without the unit
-    that ends it.
+    that ends it; formulas stand between dollars.
 
     Raises:
         KeyError: when there is no such claim, or it publishes no value of that name, naming both.
     """
     published = claim_of(identifier)["published"]
     if not name:
-        return unescape(named(format_published(published)))  # a node is text: it is escaped where it is written
+        return plainly(format_published(published))
     for full, value in published.items() if isinstance(published, dict) else ():
         unit = re.search(r", (%|[a-z]+)$", full)
         if name in (full, full[: unit.start()] if unit else full):
@@ -137,9 +137,18 @@ def add_foot(app, doctree):
         section += nodes.raw("", path.read_text(encoding="utf-8"), format="html")
 
 
+def load_mathjax(app, doctree):
+    """Have MathJax on a page whose only formulas stand in HTML, such as a table of claims: Sphinx sees none there."""
+    if any(f'class="{MATH}"' in node.astext() for node in doctree.findall(nodes.raw)):
+        app.env.get_domain("math").data["has_equations"][app.env.docname] = True
+
+
 def add_files(app, error):
-    """Put the executed notebooks beside their pages, for a reader to take along, and the gallery's thumbnails."""
+    """Put the executed notebooks beside their pages, for a reader to take along, the scoreboard as CSV beside its page,
+    and the gallery's thumbnails."""
     if error is None and app.builder.format == "html":
+        if (table := GENERATED / records.CSV).is_file():
+            shutil.copyfile(table, Path(app.outdir) / table.name)
         try:
             gallery.write_thumbnails(gallery.load(), DRAWN, Path(app.outdir) / "_gallery")
         except LookupError as problem:
@@ -167,7 +176,8 @@ class ScoreboardRole(SphinxRole):
 
     def row(self, identifier, text, classes):
         up = "../" * self.env.docname.count("/")
-        return nodes.reference(self.text, text, refuri=f"{up}scoreboard.html#{identifier}", classes=classes)
+        parts = [nodes.math(part, part) if formula else nodes.Text(part) for part, formula in pieces(text)]
+        return nodes.reference(self.text, "", *parts, refuri=f"{up}scoreboard.html#{identifier}", classes=classes)
 
 
 class Published(ScoreboardRole):
@@ -269,5 +279,6 @@ def setup(app):
     app.add_directive("claims", Claims)
     app.add_directive("explore", Explore)
     app.connect("doctree-read", add_foot)
+    app.connect("doctree-read", load_mathjax)
     app.connect("build-finished", add_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -148,6 +148,32 @@ def test_a_quoted_value_that_is_not_recorded_is_a_fault(field):
         explanations.explained(bad, field)
 
 
+@pytest.mark.parametrize(
+    "text, fault",
+    [
+        ("$a$ and $b", "odd number of dollars"),
+        ("an empty $ $", "an empty formula"),
+        ("$x_{i$", "braces of $x_{i$ are no pairs"),
+        ("$}{$", "braces of $}{$"),
+        (r"$\begin{pmatrix} 0$", r"\begin{pmatrix} of"),
+        (r"$\end{pmatrix}$", r"\end{pmatrix} of"),
+        (r"$\begin{a} \begin{b} \end{a} \end{b}$", r"\end{a} of"),
+    ],
+)
+def test_a_formula_that_cannot_be_set_is_a_fault_wherever_it_stands(text, fault):
+    for entry, field in (({"statement": text}, "statement"), ({"published": {"x": ["y", text]}}, "published")):
+        found = list(claims_check.dollar_faults("claims.yml", entry))
+        assert found and found[0].startswith(field) and fault in found[0]
+    assert list(claims_check.dollar_faults("errata.yml", {"withdrawn": text}))
+
+
+@pytest.mark.parametrize(
+    "text", ["plain { text", r"$\{ x \}$ and $a_{b_{c}}$", r"$\begin{pmatrix} 0 \\ 1 \end{pmatrix}$"]
+)
+def test_formulas_in_pairs_are_no_fault(text):
+    assert not list(claims_check.dollar_faults("claims.yml", {"statement": text, "published": {"x": 1.0}}))
+
+
 def test_units_are_quoted_too(monkeypatch):
     run = {"values": {"k": [1.0, 3.0, 2.0]}, "units": {"k": "km"}}
     monkeypatch.setattr(explanations, "committed", lambda name: run)
@@ -191,6 +217,18 @@ def test_a_direction_of_orders_and_trends_wants_one_sign_in_every_seed(claim):
     keys = measure.get("keys", {"median": measure.get("key")})
     several = {name for name, key in keys.items() if isinstance(values[key], list) and len(set(values[key])) > 1}
     assert not several & set(re.findall(r"[A-Za-z_]\w*", claim["direction_if"])), "_min or _max is wanted"
+
+
+def test_a_claim_of_two_papers_counts_in_each():
+    rows = [
+        {"id": "both", "kind": "number", "papers": [{"paper": "000"}, {"paper": "002"}, {"paper": "002"}]},
+        {"id": "one", "kind": "setting", "papers": [{"paper": "002"}]},
+    ]
+    found = tally.paper_counts(rows, {"both": "reproduced", "one": "not testable here"})
+    assert list(found) == [name for name, _ in c.PAPERS.values()]
+    assert [counts["numbers"]["reproduced"] for counts in found.values()] == [1, 0, 1, 0, 0]
+    assert found["Tsai 2024"]["all but settings"] == dict.fromkeys(c.VERDICTS, 0) | {"reproduced": 1}
+    assert found["Tsai 2024"]["settings"]["not testable here"] == 1
 
 
 def test_every_kind_belongs_to_one_group():
@@ -238,7 +276,9 @@ def test_no_published_statement_is_missing_or_changed():
             source["paper"] for source in row["papers"]
         }
         # Digits are what must not change on the way.
-        digits = [re.findall(r"[\d.]+", c.format_published(side["published"])) for side in (ours[row["id"]], row)]
+        digits = [
+            re.findall(r"\d+(?:\.\d+)?|\.\d+", c.format_published(side["published"])) for side in (ours[row["id"]], row)
+        ]
         assert digits[0] == digits[1], row["id"]
 
 

@@ -66,6 +66,7 @@ def test_the_verdict_of_a_stale_run_is_marked(measured, monkeypatch, stale, mark
         ({"001, 003": "n=20"}, "001, 003", "n=20"),
         ({"acc at 0.004, %": 78.7}, "acc at 0.004", "78.7 %"),
         ({"cifar": [2.2, 2.0]}, "cifar", "2.2, 2"),
+        ({"002": "$x < 002$"}, "", "Tsai 2024: $x < 002$"),
     ],
 )
 def test_a_published_number_is_that_of_the_scoreboard(measured, monkeypatch, published, name, text):
@@ -116,6 +117,31 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
         'alt="two panels of errors"' in page
         and "<em>width</em>" in page
         and list((tmp_path / "out" / "_images").glob("ch5_identity_*.png"))
+    )
+
+
+@pytest.mark.extended
+def test_formulas_of_a_role_and_of_raw_html_are_set(tmp_path):
+    from sphinx.application import Sphinx
+
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'book' / '_ext')!r})\nextensions = ['myst_parser',"
+        " 'sphinx.ext.mathjax', 'measured']\nmathjax_path = 'mathjax.js'\n"
+    )
+    pages = {
+        "index": "{published}`ch2-picard-converges-from-zero` beside a number.\n\n```{toctree}\nraw\nplain\n```",
+        "raw": '```{raw} html\n<p><span class="math notranslate nohighlight">\\(x\\)</span></p>\n```',
+        "plain": "{published}`ch5-quake-gain-k9`\n\n```{raw} html\n<p>no formula</p>\n```",
+    }
+    for name, text in pages.items():
+        (tmp_path / f"{name}.md").write_text(f"# Page\n\n{text}\n")
+    (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")
+    Sphinx(tmp_path, tmp_path, tmp_path / "out", tmp_path / "doctrees", "html", status=None).build()
+    built = {name: (tmp_path / "out" / f"{name}.html").read_text() for name in pages}
+    assert {name: "mathjax.js" in html for name, html in built.items()} == {"index": True, "raw": True, "plain": False}
+    assert (
+        '#ch2-picard-converges-from-zero"><span class="math notranslate nohighlight">\\(x(t) \\to x^*\\)</span></a>'
+        in built["index"]
     )
 
 

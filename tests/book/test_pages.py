@@ -1,5 +1,7 @@
 """Generated pages: every claim and erratum is there, escaped, with the verdict that follows from its values."""
 
+import csv
+import io
 import re
 
 import pytest
@@ -136,6 +138,59 @@ def test_a_file_is_rewritten_only_when_it_changed(tmp_path):
 def test_verdict_cell_marks_staleness():
     assert "stale" in markup.verdict_cell(Verdict("reproduced", "1", True))
     assert "stale" not in markup.verdict_cell(Verdict("reproduced", "1", False))
+
+
+def test_formulas_are_escaped_and_called_what_mathjax_sets():
+    html = markup.named("of 002: $a < b & c \\{001\\}$, <b> in 001")
+    assert html == (
+        'of Tsai 2024: <span class="math notranslate nohighlight">\\(a &lt; b &amp; c \\{001\\}\\)</span>, &lt;b&gt; in'
+        " Decugis et al. 2024"
+    )
+    assert markup.named("$x$$y$").count("<span") == 2 and markup.named("5 < 6") == "5 &lt; 6"
+    with pytest.raises(ValueError, match="odd number of dollars in '5 \\$'"):
+        markup.named("5 $")
+
+
+def test_each_row_links_to_itself(recorded):
+    for html in (records.scoreboard([CLAIM]), records.errata([ERRATUM | {"id": "a<b"}])):
+        row = re.search(r'<tr id="([^"]+)".*?</tr>', html)
+        assert row[1] == "a&lt;b" and f'href="#{row[1]}"' in row[0] and 'aria-label="link to this row"' in row[0]
+
+
+def test_the_csv_says_what_a_row_of_the_scoreboard_says(recorded):
+    recorded["ch5_identity"] = Recorded(content([10.0, 20.0]), None, "stale")
+    said = {"statement": 'of 002, "$x < 5$"', "stand_in": "CIFAR-10", "by_construction": True}
+    head, row, other = csv.reader(
+        io.StringIO(
+            records.scoreboard_csv([CLAIM | said, CLAIM | {"notebook": "x", "measure": {"notebook": "x", "key": "k"}}])
+        )
+    )
+    row = dict(zip(head, row, strict=True))
+    assert row == {
+        "id": "a<b",
+        "papers and places": "Decugis et al. 2024, Table 1 & 2",
+        "kind": "number",
+        "statement": 'of Tsai 2024, "$x < 5$"',
+        "published": "x: 100000",
+        "measured": "15 [10, 20] s",
+        "verdict": "reproduced in direction",
+        "standing": "stale",
+        "stand-in": "CIFAR-10",
+        "by construction": "yes",
+        "notebook": "ch5_identity",
+    }
+    assert dict(zip(head, other, strict=True))["standing"] == "no full run"
+    assert records.CSV in records.scoreboard([CLAIM])
+
+
+def test_verdicts_by_paper_stand_folded_above_the_table(recorded):
+    recorded["ch5_identity"] = Recorded(content([10.0, 20.0]), None)
+    html = records.scoreboard([CLAIM, CLAIM | {"id": "s", "kind": "setting"}])
+    rows = dict(re.findall(r'<tr [^>]*data-tally="([^"]+)">(.*?)</tr>', html))
+    counts = {name: re.findall(r"<td>(\d+)</td>", row) for name, row in rows.items()}
+    assert counts["Decugis et al. 2024"] == counts["Decugis et al. 2024: numbers"] == ["0", "1", "0", "0", "0", "1"]
+    assert counts["Decugis et al. 2024: settings"] == ["0", "1", "0", "0", "0", "1"] and counts["Tsai 2024"][-1] == "0"
+    assert "<details" in html.partition('data-tally="')[0]
 
 
 def test_codes_become_names_and_numbers_stay():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.book.pages import readme
 from reproduction.book.run import NOTEBOOKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,17 +73,61 @@ def test_bibliography_keys_are_unique_and_cited():
             assert key.strip() in keys, key
 
 
-def test_cost_column_is_that_of_the_committed_runs():
-    from reproduction.book.results import RESULTS, load, numbers
+def test_the_table_of_notebooks_is_the_generated_one():
+    assert not readme.faults()
 
-    for path in NOTEBOOKS.glob("*.ipynb"):
-        content = load(RESULTS / f"{path.stem}.json")
-        if content is None:
-            assert re.search(rf"^\| `{path.stem}` \|.*\| no full run yet \|$", README, flags=re.MULTILINE), path.stem
-            continue
-        row = re.search(rf"^\| `{path.stem}` \|.*\| (\d+) seeds, ([\d,]+) CPU s \|$", README, flags=re.MULTILINE)
-        assert row, path.stem
-        assert int(row[1]) == len(content["seeds"])
-        # Networks may have come from the cache, their training then counts by itself.
-        training = numbers(content["values"].get("training_cpu_seconds", 0.0))[0]
-        assert int(row[2].replace(",", "")) == round(max(training, content["provenance"]["cpu_seconds"]))
+
+def test_a_changed_table_is_a_fault_and_writing_mends_it(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(README.replace("| `ch5_identity` |", "| `ch5_identities` |"))
+    (fault,) = readme.faults(path)
+    assert "ch5_identity" in fault and "--readme" in fault
+    readme.write(path)
+    assert not readme.faults(path) and path.read_text() == README
+
+
+@pytest.mark.parametrize("text", ["", readme.BEGIN, readme.END + readme.BEGIN, readme.BEGIN * 2 + readme.END])
+def test_a_readme_without_a_place_for_the_table_is_refused(tmp_path, text):
+    path = tmp_path / "README.md"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="end of notebooks"):
+        readme.write(path)
+    assert len(readme.faults(path)) == 1 and path.read_text() == text
+
+
+def test_rows_follow_from_gallery_claims_and_results(monkeypatch):
+    papers = [
+        {"paper": "002", "items": [{"item": f"Figure 2.{i}", "notebook": "ch2_networks"} for i in (9, 10, 11)]},
+        {
+            "paper": "004",
+            "items": [{"item": "Table 1", "notebook": "ch2_networks"}, {"item": "Table 2", "absent": "x"}],
+        },
+    ]
+    claims = [
+        {"id": kind, "kind": kind, "papers": [{"paper": "002"}], "notebook": "ch2_networks"}
+        for kind in ("trend", "setting")
+    ]
+    run = {"seeds": [0], "values": {"training_cpu_seconds": 1234.4}, "provenance": {"cpu_seconds": 5.0}}
+    monkeypatch.setattr(readme, "load", lambda path: run)
+    name, title, shown, judged, cost = readme.row("ch2_networks", papers, claims)
+    assert (name, title) == ("`ch2_networks`", "Networks as implicit models")
+    assert (shown, judged, cost) == ("Tsai 2024 Figures 2.9 to 2.11; SIM paper Table 1", "1", "1 seed, 1,234 CPU s")
+    monkeypatch.setattr(readme, "load", lambda path: None)
+    assert readme.row("ch2_networks", [], claims)[2:] == (
+        "no figure or table; claims of Tsai 2024",
+        "1",
+        "no full run yet",
+    )
+
+
+@pytest.mark.parametrize(
+    "numbers, text",
+    [
+        (["1"], "1"),
+        (["1", "2"], "1, 2"),
+        (["1", "2", "3", "5"], "1 to 3, 5"),
+        (["2.9", "2.10", "2.11", "3.12"], "2.9 to 2.11, 3.12"),
+    ],
+)
+def test_neighbouring_numbers_are_a_range(numbers, text):
+    assert readme.ranges(numbers) == text

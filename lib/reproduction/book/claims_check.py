@@ -15,9 +15,14 @@ from typing import Any
 from reproduction.book.claims import ERRATA, judge, load_claims, read_yaml
 from reproduction.book.conditions import evaluate, names_of
 from reproduction.book.explanations import committed, text_faults
+from reproduction.book.formulas import formula_faults, texts_of
 from reproduction.book.graph import ROOT
 from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
 
+SET = {
+    "claims.yml": ("statement", "published", "setting", "conflicts", "explanation", "not_testable", "data", "stand_in"),
+    "errata.yml": ("printed", "right", "evidence", "withdrawn"),
+}  # fields with formulas between dollars
 ROLE = re.compile(r"\{(measured|verdict|published)\}`([^`:]+):?([^`]*)`")
 
 
@@ -54,6 +59,13 @@ def erratum_faults(entry: dict[str, Any]) -> Iterator[str]:
     yield from (f"{notebook} does not record {key!r}" for key in values.values() if key not in content["values"])
     if not values and entry["id"] not in code_of(read_notebook(notebook)):
         yield f"neither a value nor a cell of {notebook} names this entry"
+
+
+def dollar_faults(file: str, entry: dict[str, Any]) -> Iterator[str]:
+    """What keeps the formulas of a claim or an erratum from being set, with the field in which it stands."""
+    for field in SET[file]:
+        for text in texts_of(entry.get(field)):
+            yield from (f"{field}: {fault}" for fault in formula_faults(text))
 
 
 def quotation_faults(role: str, name: str, part: str, claims: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -94,7 +106,10 @@ def check() -> list[str]:
         f"claims.yml: {name}: {fault}" for name, c in claims.items() if "measure" in c for fault in claim_faults(c)
     ]
     faults += [f"claims.yml: {name}: {fault}" for name, c in claims.items() for fault in text_faults(c)]
-    for entry in read_yaml(ERRATA):
+    errata = read_yaml(ERRATA)
+    for file, entries in (("claims.yml", claims.values()), ("errata.yml", errata)):
+        faults += [f"{file}: {e['id']}: {fault}" for e in entries for fault in dollar_faults(file, e)]
+    for entry in errata:
         if "shown" in entry and "withdrawn" not in entry:
             faults += [f"errata.yml: {entry['id']}: {fault}" for fault in erratum_faults(entry)]
     for page in (*sorted((ROOT / "book").glob("*.md")), *sorted(NOTEBOOKS.glob("*.ipynb"))):

@@ -1,9 +1,10 @@
 """Write the generated parts of the book; nothing in them is typed by hand.
 
-    python -m reproduction.book.pages
+    python -m reproduction.book.pages            writes book/_generated
+    python -m reproduction.book.pages --readme   writes the README's table of notebooks
+    python -m reproduction.book.pages --check    writes nothing and lists what is wrong
 
-reads book/claims.yml, book/errata.yml, book/gallery.yml, results/*.json and the executed notebooks, and writes
-book/_generated/*.html.
+It reads book/claims.yml, book/errata.yml, book/gallery.yml, results/*.json and the executed notebooks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from reproduction.book import claims_check
 from reproduction.book.claims import CLAIMS, ERRATA, load_claims, read_yaml
 from reproduction.book.graph import ROOT
-from reproduction.book.pages import answers, costs, gallery, records
+from reproduction.book.pages import answers, costs, gallery, readme, records
 from reproduction.book.run import NOTEBOOKS, parameters_of, read_notebook
 
 GENERATED = ROOT / "book" / "_generated"
@@ -29,15 +30,21 @@ def write(path: Path, text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write all generated parts, or list all faults of claims, errata and quoted numbers."""
+    """Write all generated parts, or list all faults of claims, errata, quoted numbers and the README's table."""
     parser = argparse.ArgumentParser(prog="python -m reproduction.book.pages", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; list what is wrong")
-    if parser.parse_args(arguments).check:
-        found = claims_check.check()
-        print("\n".join(found) or "pages: claims, errata and quoted numbers are in order")
+    parser.add_argument("--readme", action="store_true", help="write the README's table of notebooks, nothing else")
+    asked = parser.parse_args(arguments)
+    if asked.readme:
+        readme.write()
+        return 0
+    if asked.check:
+        found = claims_check.check() + readme.faults()
+        print("\n".join(found) or "pages: claims, errata, quoted numbers and the README's table are in order")
         return 1 if found else 0
     claims, entries = load_claims(CLAIMS), read_yaml(ERRATA)
     write(GENERATED / "scoreboard.html", records.scoreboard(claims))
+    write(GENERATED / records.CSV, records.scoreboard_csv(claims))
     write(GENERATED / "errata.html", records.errata(entries))
     write(GENERATED / "cost.html", costs.cost())
     write(GENERATED / "tiles.html", answers.tiles(claims))

@@ -7,12 +7,47 @@ from html import escape
 from typing import Any
 
 from reproduction.book.claims import PAPERS, Verdict
+from reproduction.book.formulas import pieces
 from reproduction.book.run import NOTEBOOKS
+
+MATH = "math notranslate nohighlight"  # what Sphinx calls a formula in a line; MathJax sets what is called so
+
+
+def pieces_named(text: Any) -> list[tuple[str, bool]]:
+    """Text for a reader cut at its formulas; outside of these the papers' codes become their names.
+
+    Raises:
+        ValueError: when the dollars around formulas are no pairs.
+    """
+
+    def name(part: str) -> str:
+        return re.sub(r"(?<![\w,.])(00[0-4])\b(?![.,]\d)", lambda code: PAPERS[code[1]][0], part)
+
+    return [(part if formula else name(part), formula) for part, formula in pieces(str(text))]
 
 
 def named(text: Any) -> str:
-    """Text for a reader, escaped: the papers' codes become their names."""
-    return escape(re.sub(r"(?<![\w,.])(00[0-4])\b(?![.,]\d)", lambda code: PAPERS[code[1]][0], str(text)))
+    """Text for a reader as HTML: escaped, the papers' codes as names, formulas as MathJax sets them.
+
+    Raises:
+        ValueError: as `pieces_named`.
+    """
+    return "".join(
+        f'<span class="{MATH}">\\({escape(part)}\\)</span>' if formula else escape(part)
+        for part, formula in pieces_named(text)
+    )
+
+
+def plainly(text: Any) -> str:
+    """Text for a table without markup: the papers' codes as names, formulas as LaTeX between dollars."""
+    return "".join(f"${part}$" if formula else part for part, formula in pieces_named(text))
+
+
+def row_link(identifier: str) -> str:
+    """Link of a row to itself, shown where the row is pointed at or the link has the focus."""
+    return (
+        f'<a class="row-link" href="#{escape(identifier)}" title="link to this row" aria-label="link to this row">#</a>'
+    )
 
 
 def slug(text: str) -> str:

@@ -5,6 +5,8 @@ Texts for a reader are escaped here. Nothing in a table is typed by hand.
 
 from __future__ import annotations
 
+import csv
+import io
 from html import escape
 from typing import Any
 
@@ -18,11 +20,25 @@ from reproduction.book.claims import (
     recorded_values,
 )
 from reproduction.book.explanations import explained
-from reproduction.book.pages.markup import badges, named, notebook_link, verdict_cell
-from reproduction.book.pages.tally import matrix, verdict_counts
+from reproduction.book.pages.markup import badges, named, notebook_link, plainly, row_link, verdict_cell
+from reproduction.book.pages.tally import matrix, paper_counts, paper_matrix, verdict_counts
 from reproduction.book.results import summary
 from reproduction.book.run import NOTEBOOKS
 
+CSV = "scoreboard.csv"
+CSV_COLUMNS = (
+    "id",
+    "papers and places",
+    "kind",
+    "statement",
+    "published",
+    "measured",
+    "verdict",
+    "standing",
+    "stand-in",
+    "by construction",
+    "notebook",
+)
 ERRATUM_COLUMNS = ("where", "printed", "right", "evidence", "kind")
 SEVERITIES = (
     "theorem",
@@ -67,12 +83,48 @@ def details_of(claim: dict[str, Any], verdict: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in shown if text]
 
 
-def scoreboard(claims: list[dict[str, Any]]) -> str:
-    """The sortable, filterable table of all claims."""
-    recorded = {
+def recorded_of(claims: list[dict[str, Any]]) -> dict[str, Recorded]:
+    """What the notebooks of claims recorded; of a notebook that there is not, nothing."""
+    return {
         name: recorded_values(name) if (NOTEBOOKS / f"{name}.ipynb").is_file() else Recorded(None, None)
         for name in {claim.get("measure", claim)["notebook"] for claim in claims}
     }
+
+
+def scoreboard_csv(claims: list[dict[str, Any]]) -> str:
+    """The rows of the scoreboard as comma-separated values with a head, in the order of the file.
+
+    The columns are `CSV_COLUMNS`; formulas are LaTeX between dollars, papers have their names.
+    """
+    recorded = recorded_of(claims)
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(CSV_COLUMNS)
+    for claim in claims:
+        notebook = claim.get("measure", claim)["notebook"]
+        found = recorded[notebook]
+        verdict = judge(claim, found.full, found.stale)
+        table.writerow(
+            [
+                claim["id"],
+                format_sources(claim["papers"]),
+                claim["kind"],
+                plainly(claim["statement"]),
+                plainly(format_published(claim["published"])),
+                verdict.measured,
+                verdict.verdict,
+                found.standing if found.full else "no full run",
+                plainly(claim.get("stand_in", "")),
+                "yes" if claim.get("by_construction") else "",
+                notebook,
+            ]
+        )
+    return out.getvalue()
+
+
+def scoreboard(claims: list[dict[str, Any]]) -> str:
+    """The sortable, filterable table of all claims."""
+    recorded = recorded_of(claims)
     rows, verdicts = [], {}
     # What is measured comes first; inside each half the order is that of the file, by chapter.
     for claim in sorted(claims, key=lambda claim: "measure" not in claim):
@@ -88,7 +140,7 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
             f'<tr id="{escape(claim["id"])}" data-paper="{escape(papers)}" data-verdict="{escape(committed.verdict)}"'
             f' data-kind="{escape(claim["kind"])}" data-notebook="{escape(claim["notebook"])}"><td'
             f' data-label="claim">{named(claim["statement"])}{badges(claim)} <span'
-            f' class="where">{escape(format_sources(claim["papers"]))}</span>{more}</td><td'
+            f' class="where">{escape(format_sources(claim["papers"]))} {row_link(claim["id"])}</span>{more}</td><td'
             f' data-label="published">{named(format_published(claim["published"]))}</td><td data-label="measured, full'
             f' run">{verdict_cell(committed)}</td><td data-label="this'
             f' build">{built}</td><td'
@@ -105,7 +157,9 @@ def scoreboard(claims: list[dict[str, Any]]) -> str:
         for name in ("claim", "published", "measured, full run", "this build", "notebook")
     )
     return (
-        f'{matrix(verdict_counts(claims, verdicts))}<div class="record">{controls(filters, "search", "claims")}<table'
+        f"{matrix(verdict_counts(claims, verdicts))}{paper_matrix(paper_counts(claims, verdicts))}"
+        f'<p><a href="{CSV}" download>Download all rows as CSV</a>; its formulas are LaTeX between dollars.</p>'
+        f'<div class="record">{controls(filters, "search", "claims")}<table'
         f' class="record-table scoreboard"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n'
     )
 
@@ -171,9 +225,10 @@ def erratum_row(entry: dict[str, Any], recorded: dict[str, Recorded]) -> str:
     else:
         evidence = f'<em class="where">how to check (no notebook computes it yet):</em> {evidence}'
     papers = " ".join(PAPERS[p][0] for p in sorted({source["paper"] for source in entry["papers"]}))
+    where = f"{escape(format_sources(entry['papers']))} {row_link(entry['id'])}"
     return (
         f'<tr id="{escape(entry["id"])}" data-paper="{escape(papers)}" data-severity="{escape(entry["severity"])}"'
-        f' data-shown="{status}"><td data-label="where">{escape(format_sources(entry["papers"]))}</td><td'
+        f' data-shown="{status}"><td data-label="where">{where}</td><td'
         f' data-label="printed">{named(entry["printed"])}</td><td'
         f' data-label="right">{named(entry["right"])}</td><td data-label="evidence">{evidence}</td><td'
         f' data-label="kind">{escape(entry["severity"])}</td></tr>'

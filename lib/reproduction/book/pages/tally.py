@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from reproduction.book.claims import VERDICTS, judge
+from reproduction.book.claims import PAPERS, VERDICTS, judge
 from reproduction.book.explanations import committed
 
 GROUPS = {
@@ -47,18 +47,59 @@ def verdict_counts(
     return counts | {ALL: total, "settings": settings}
 
 
-def matrix(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Counts of `verdict_counts` as a table of HTML: a row a group, a column a verdict."""
-    head = "".join(
+def paper_counts(
+    claims: Sequence[Mapping[str, Any]], verdicts: Mapping[str, str] | None = None
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Number of claims by paper, by group of kinds and by verdict; a claim of several papers counts in each.
+
+    Args:
+        claims: rows of claims.yml.
+        verdicts: as for `verdict_counts`.
+
+    Returns:
+        Name of the paper -> what `verdict_counts` gives for its claims.
+    """
+    return {
+        name: verdict_counts([c for c in claims if code in {source["paper"] for source in c["papers"]}], verdicts)
+        for code, (name, _) in PAPERS.items()
+    }
+
+
+def head(first: str) -> str:
+    """Head of a matrix: a column a verdict."""
+    cells = "".join(
         f'<th scope="col"><span class="verdict {name.replace(" ", "-")}">{name}</span></th>' for name in VERDICTS
     )
-    rows = "".join(
-        f'<tr data-group="{escape(group)}"><th scope="row">{escape(group)}</th>'
-        + "".join(f"<td>{row[verdict]}</td>" for verdict in VERDICTS)
-        + f"<td>{sum(row.values())}</td></tr>"
-        for group, row in counts.items()
+    return f'<thead><tr><th scope="col">{first}</th>{cells}<th scope="col">rows</th></tr></thead>'
+
+
+def counts_row(label: str, row: Mapping[str, int], attribute: str, scope: str = "row") -> str:
+    """Counts by verdict, and their sum, as a row."""
+    cells = "".join(f"<td>{row[verdict]}</td>" for verdict in VERDICTS)
+    return f'<tr {attribute}><th scope="{scope}">{escape(label)}</th>{cells}<td>{sum(row.values())}</td></tr>'
+
+
+def matrix(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Counts of `verdict_counts` as a table of HTML: a row a group, a column a verdict."""
+    rows = "".join(counts_row(group, row, f'data-group="{escape(group)}"') for group, row in counts.items())
+    return f'<table class="record-matrix">{head("kind")}<tbody>{rows}</tbody></table>'
+
+
+def paper_matrix(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
+    """Counts of `paper_counts` as a table of HTML that opens on demand: of each paper its sum, then its kinds."""
+    bodies = "".join(
+        "<tbody>"
+        + counts_row(paper, groups[ALL], f'class="paper" data-tally="{escape(paper)}"', "rowgroup")
+        + "".join(
+            counts_row(group, row, f'data-tally="{escape(paper)}: {escape(group)}"')
+            for group, row in groups.items()
+            if group != ALL and any(row.values())
+        )
+        + "</tbody>"
+        for paper, groups in counts.items()
     )
     return (
-        f'<table class="record-matrix"><thead><tr><th scope="col">kind</th>{head}<th scope="col">rows</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
+        '<details class="record-papers"><summary>Verdicts by paper and by kind</summary><p>A row of several papers'
+        " counts in each of them; a paper's first line is the sum of its kinds without the settings.</p>"
+        f'<table class="record-matrix">{head("paper, kind")}{bodies}</table></details>'
     )

@@ -29,8 +29,8 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from reproduction.book.claims import CLAIMS, format_published, judge, load_claims, recorded_values
-from reproduction.book.graph import ROOT
 from reproduction.book.formulas import pieces
+from reproduction.book.graph import ROOT
 from reproduction.book.pages import gallery, records
 from reproduction.book.pages.markup import MATH, plainly
 from reproduction.book.results import RESULTS, summary

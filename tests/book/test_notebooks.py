@@ -40,8 +40,8 @@ def test_opens_with_its_answer_and_its_claims(name):
     """Below the title, in this order: what was claimed, what came out, why; then the claims one by one."""
     first = cell_text(read_notebook(name)["cells"][0])
     assert re.match(
-        r"# [^\n]+\n\n:::\{admonition\} In short\n:class: answer\n\*\*The claim\.\*\* .+?\n\n\*\*What came out\.\*\* .+?\n\n"
-        r"\*\*Why\.\*\* .+?\n:::\n\n```\{claims\}\n```\n\n.",
+        r"# [^\n]+\n\n:::\{admonition\} In short\n:class: answer\n\*\*The claim\.\*\* .+?\n\n"
+        r"\*\*What came out\.\*\* .+?\n\n\*\*Why\.\*\* .+?\n:::\n\n```\{claims\}\n```\n\n.",
         first,
         flags=re.DOTALL,
     )

@@ -2,6 +2,7 @@
 them is typed.
 
     {measured}`ch5_identity:growth_implicit_40`     median and range of a recorded value, with its unit
+    {median}`ch5_identity:growth_implicit_40`       the median alone, in two digits, for a sentence; its range is its title
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
     {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
     {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name
@@ -19,8 +20,9 @@ not, or a value that it does not publish is a warning, and so an error of the bu
 
 import re
 import shutil
+import statistics
 from functools import cache, lru_cache
-from html import unescape
+from html import escape, unescape
 from importlib import import_module
 from pathlib import Path
 
@@ -33,7 +35,7 @@ from reproduction.book.claims import CLAIMS, format_published, judge, load_claim
 from reproduction.book.graph import ROOT
 from reproduction.book.pages import gallery
 from reproduction.book.pages.markup import named
-from reproduction.book.results import RESULTS, summary
+from reproduction.book.results import RESULTS, numbers, summary
 
 logger = logging.getLogger(__name__)
 NONE = "no committed run yet"
@@ -50,8 +52,26 @@ def committed(notebook):
     return found.full, found.stale
 
 
-def quoted(notebook, key):
-    """Text of a recorded value of a committed run.
+def scientific(text):
+    """Powers of ten as a reader writes them: 1.68e+07 becomes 1.68 × 10⁷."""
+    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    return re.sub(
+        r"(?<=\d)e([+-]?\d+)", lambda found: " × 10" + str(int(found[1])).translate(raised), text, flags=re.IGNORECASE
+    )
+
+
+def typical(values):
+    """Median of recorded numbers in two digits; counts and texts whole."""
+    if isinstance(values, (str, bool)) and values not in ("inf", "-inf", "nan"):
+        return str(values)
+    middle = statistics.median(numbers(values))
+    if abs(middle) < 1e6 and (middle == round(middle) or 100 <= abs(middle) < 1e5):
+        return f"{middle:.0f}"
+    return scientific(f"{middle:.2g}")
+
+
+def quoted(notebook, key, text=summary):
+    """Text of a recorded value of a committed run, with its unit.
 
     Raises:
         KeyError: when the run holds no such key, naming both.
@@ -62,7 +82,7 @@ def quoted(notebook, key):
     if key not in content["values"]:
         raise KeyError(f"the committed run of {notebook} holds no {key!r}")
     unit = content.get("units", {}).get(key, "")
-    return f"{summary(content['values'][key])} {unit}".strip() + (f" ({EARLIER})" if stale else "")
+    return scientific(f"{text(content['values'][key])} {unit}".strip()) + (f" ({EARLIER})" if stale else "")
 
 
 @lru_cache(maxsize=1)
@@ -160,6 +180,21 @@ class Measured(SphinxRole):
         except (KeyError, FileNotFoundError, ValueError) as error:
             logger.warning("measured: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []
+
+
+class Median(SphinxRole):
+    """Role `median`."""
+
+    def run(self):
+        notebook, _, key = self.text.partition(":")
+        depend_on_run(self.env, notebook)
+        try:
+            whole, short = quoted(notebook, key), quoted(notebook, key, typical)
+        except (KeyError, FileNotFoundError, ValueError) as error:
+            logger.warning("median: %s", error, location=self.get_location())
+            return [nodes.problematic(self.text, self.text)], []
+        title = escape(f"median over the seeds; {whole}", quote=True)
+        return [nodes.raw("", f'<span class="measured" title="{title}">{escape(short)}</span>', format="html")], []
 
 
 class ScoreboardRole(SphinxRole):
@@ -263,6 +298,7 @@ class Drawn(SphinxDirective):
 def setup(app):
     """Sphinx entry point."""
     app.add_role("measured", Measured())
+    app.add_role("median", Median())
     app.add_role("published", Published())
     app.add_role("verdict", VerdictRole())
     app.add_directive("drawn", Drawn)

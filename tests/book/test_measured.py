@@ -25,6 +25,27 @@ def test_a_quoted_number_is_the_recorded_one(measured):
     )
 
 
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1.7e6, 1.68e7, 2.95e8], "1.7 × 10⁷"),
+        ([8e-18, 1.21e-16, 2.57e-15], "1.2 × 10⁻¹⁶"),
+        (81, "81"),
+        ([5.47, 5.5, 5.52], "5.5"),
+        (80.26, "80"),
+        ([1234.4, 1234.6, 99999.0], "1235"),
+        ("inf", "inf"),
+        ("yes", "yes"),
+    ],
+)
+def test_a_median_is_short(measured, values, text):
+    assert measured.typical(values) == text
+
+
+def test_powers_of_ten_are_written_out(measured):
+    assert measured.scientific("1.68e+07 [1.7e-06, 2e+00] s") == "1.68 × 10⁷ [1.7 × 10⁻⁶, 2 × 10⁰] s"
+
+
 def test_what_is_not_there_is_said_or_refused(measured, monkeypatch):
     with pytest.raises(KeyError, match="growth_of_nothing"):
         measured.quoted("ch5_identity", "growth_of_nothing")

@@ -18,7 +18,7 @@ from reproduction.book.explanations import committed, text_faults
 from reproduction.book.graph import ROOT
 from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
 
-ROLE = re.compile(r"\{(measured|verdict|published)\}`([^`:]+):?([^`]*)`")
+ROLE = re.compile(r"\{(measured|median|verdict|published)\}`([^`:]+):?([^`]*)`")
 
 
 def claim_faults(claim: dict[str, Any]) -> Iterator[str]:
@@ -58,7 +58,7 @@ def erratum_faults(entry: dict[str, Any]) -> Iterator[str]:
 
 def quotation_faults(role: str, name: str, part: str, claims: dict[str, dict[str, Any]]) -> Iterator[str]:
     """What keeps a number, a verdict or a published value from being quoted."""
-    if role == "measured":
+    if role in ("measured", "median"):
         content = committed(name)
         if content is not None and part not in content["values"]:
             yield f"the committed run of {name} does not record {part!r}"

@@ -2,7 +2,7 @@
 them is typed.
 
     {measured}`ch5_identity:growth_implicit_40`     median and range of a recorded value, with its unit
-    {median}`ch5_identity:growth_implicit_40`       the median alone, in two digits, for a sentence; its range is its title
+    {median}`ch5_identity:growth_implicit_40`       the median alone, in two digits, its range as title
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
     {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
     {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name

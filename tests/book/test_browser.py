@@ -28,6 +28,9 @@ PAGES = (
     else []
 )
 WIDTHS = (1280, 768, 390)
+WIDER_THAN = """w => [...document.querySelectorAll('article *')]
+    .filter(e => e.getBoundingClientRect().right > w + 1 && getComputedStyle(e).position !== 'absolute')
+    .slice(0, 3).map(e => e.outerHTML.slice(0, 120))"""
 # Alt text that names no content: what tools put in when the author wrote none.
 EMPTY_ALT = ("", "image", "figure", "_images")
 
@@ -105,11 +108,7 @@ def test_page_is_whole_and_fits_every_width(browser, server, name):
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             if page.evaluate("document.documentElement.scrollWidth") > width:
-                sideways[width, scheme] = page.evaluate(
-                    "w => [...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right >"
-                    " w + 1 && getComputedStyle(e).position !== 'absolute').slice(0, 3).map(e => e.outerHTML.slice(0, 120))",
-                    width,
-                )
+                sideways[width, scheme] = page.evaluate(WIDER_THAN, width)
     context.close()
     assert faults == [] and sideways == {}
     for source, width, alt in images:

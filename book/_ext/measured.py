@@ -70,8 +70,14 @@ def typical(values):
     return scientific(f"{middle:.2g}")
 
 
-def quoted(notebook, key, text=summary):
+def quoted(notebook, key, text=summary, own=False):
     """Text of a recorded value of a committed run, with its unit.
+
+    Args:
+        notebook: that recorded it.
+        key: of the value.
+        text: how its numbers are written.
+        own: whether it is quoted on the notebook's own page, whose head says of which version all its numbers are.
 
     Raises:
         KeyError: when the run holds no such key, naming both.
@@ -82,7 +88,7 @@ def quoted(notebook, key, text=summary):
     if key not in content["values"]:
         raise KeyError(f"the committed run of {notebook} holds no {key!r}")
     unit = content.get("units", {}).get(key, "")
-    return scientific(f"{text(content['values'][key])} {unit}".strip()) + (f" ({EARLIER})" if stale else "")
+    return scientific(f"{text(content['values'][key])} {unit}".strip()) + (f" ({EARLIER})" if stale and not own else "")
 
 
 @lru_cache(maxsize=1)
@@ -147,13 +153,24 @@ def depend_on_run(env, notebook):
     depend(env, RESULTS / f"{notebook}.json", FOOT / f"{notebook}.html")
 
 
+def is_own(env, notebook):
+    """Whether the page that is read is the notebook's."""
+    return env.docname == f"_executed/{notebook}"
+
+
 def add_foot(app, doctree):
-    """The foot of a notebook's page: how it was made, what its full run cost, and how to make it again."""
+    """The foot of a notebook's page: how it was made, what its full run cost, and how to make it again; and at its
+    head, if the code changed since, of which version its numbers are."""
     folder, _, name = app.env.docname.partition("/")
     path = FOOT / f"{name}.html"
     if folder == "_executed" and path.is_file():
         depend_on_run(app.env, name)
         section = next(iter(doctree.findall(nodes.section)), doctree)
+        content, stale = committed(name)
+        if stale:
+            text = f"The committed numbers of this page are {EARLIER} of the code, of {content['provenance']['date']}."
+            note = nodes.note("", nodes.paragraph(text, text), classes=["earlier-version"])
+            section.insert(section.first_child_matching_class(nodes.title) + 1, note)
         section += nodes.raw("", path.read_text(encoding="utf-8"), format="html")
 
 
@@ -176,7 +193,9 @@ class Measured(SphinxRole):
         notebook, _, key = self.text.partition(":")
         depend_on_run(self.env, notebook)
         try:
-            return [nodes.inline(self.text, quoted(notebook, key), classes=["measured"])], []
+            return [
+                nodes.inline(self.text, quoted(notebook, key, own=is_own(self.env, notebook)), classes=["measured"])
+            ], []
         except (KeyError, FileNotFoundError, ValueError) as error:
             logger.warning("measured: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []
@@ -189,7 +208,8 @@ class Median(SphinxRole):
         notebook, _, key = self.text.partition(":")
         depend_on_run(self.env, notebook)
         try:
-            whole, short = quoted(notebook, key), quoted(notebook, key, typical)
+            own = is_own(self.env, notebook)
+            whole, short = quoted(notebook, key, own=own), quoted(notebook, key, typical, own)
         except (KeyError, FileNotFoundError, ValueError) as error:
             logger.warning("median: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []

@@ -56,6 +56,8 @@ def test_what_is_not_there_is_said_or_refused(measured, monkeypatch):
 def test_a_stale_run_is_marked(measured, monkeypatch):
     monkeypatch.setattr(measured, "committed", lambda name: ({"values": {"k": [1.0, 3.0]}, "units": {"k": "s"}}, True))
     assert measured.quoted("any", "k") == "2 [1, 3] s (of an earlier version)"
+    # On the notebook's own page the head says it once.
+    assert measured.quoted("any", "k", own=True) == "2 [1, 3] s"
 
 
 def test_a_verdict_is_that_of_the_scoreboard(measured):

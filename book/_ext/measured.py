@@ -178,7 +178,8 @@ def add_files(app, error):
     """Put the executed notebooks beside their pages, for a reader to take along, and the gallery's thumbnails."""
     if error is None and app.builder.format == "html":
         try:
-            gallery.write_thumbnails(gallery.load(), DRAWN, Path(app.outdir) / "_gallery")
+            if "gallery" in app.env.found_docs:
+                gallery.write_thumbnails(gallery.load(), DRAWN, Path(app.outdir) / "_gallery")
         except LookupError as problem:
             logger.warning("gallery: %s", problem)
         for page in sorted((ROOT / "book" / "_executed").glob("*.ipynb")):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.book.claims import load_claims
 from reproduction.book.results import RESULTS, load, summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +121,7 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
         "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\nPublished"
         " are **{published}`ch5-quake-gain-k9`**, {published}`ch3-t31-cifar-k0p99:accuracy` and"
         " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.core.figures:identity_figure ch5_identity\n:alt:"
-        " two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
+        " two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n\n```{claims} ch5_identity\n```\n"
     )
     (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")
     warnings = (tmp_path / "warnings.txt").open("w+")
@@ -130,6 +131,8 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
     assert not warnings.read()
     page = (tmp_path / "out" / "index.html").read_text()
     assert '<span class="measured">200' in page and 'href="scoreboard.html#ch5-identity-x10-at-45"' in page
+    judged = [c for c in load_claims() if c.get("measure", c)["notebook"] == "ch5_identity"]
+    assert page.count('data-label="came out"') == len(judged) > 20
     assert (
         'scoreboard.html#ch5-quake-gain-k9">0.0159</a></strong>' in page
         and 'scoreboard.html#ch3-t31-cifar-k0p99">91 %</a>' in page

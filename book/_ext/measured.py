@@ -2,6 +2,7 @@
 them is typed.
 
     {measured}`ch5_identity:growth_implicit_40`     median and range of a recorded value, with its unit
+    {median}`ch5_identity:growth_implicit_40`       the median alone, in two digits, its range as title
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
     {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
     {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name
@@ -19,7 +20,9 @@ not, or a value that it does not publish is a warning, and so an error of the bu
 
 import re
 import shutil
+import statistics
 from functools import cache, lru_cache
+from html import escape
 from importlib import import_module
 from pathlib import Path
 
@@ -33,7 +36,7 @@ from reproduction.book.formulas import pieces
 from reproduction.book.graph import ROOT
 from reproduction.book.pages import gallery, records
 from reproduction.book.pages.markup import MATH, plainly
-from reproduction.book.results import RESULTS, summary
+from reproduction.book.results import RESULTS, numbers, summary
 
 logger = logging.getLogger(__name__)
 NONE = "no committed run yet"
@@ -50,8 +53,32 @@ def committed(notebook):
     return found.full, found.stale
 
 
-def quoted(notebook, key):
-    """Text of a recorded value of a committed run.
+def scientific(text):
+    """Powers of ten as a reader writes them: 1.68e+07 becomes 1.68 × 10⁷."""
+    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    return re.sub(
+        r"(?<=\d)e([+-]?\d+)", lambda found: " × 10" + str(int(found[1])).translate(raised), text, flags=re.IGNORECASE
+    )
+
+
+def typical(values):
+    """Median of recorded numbers in two digits; counts and texts whole."""
+    if isinstance(values, (str, bool)) and values not in ("inf", "-inf", "nan"):
+        return str(values)
+    middle = statistics.median(numbers(values))
+    if abs(middle) < 1e6 and (middle == round(middle) or 100 <= abs(middle) < 1e5):
+        return f"{middle:.0f}"
+    return scientific(f"{middle:.2g}")
+
+
+def quoted(notebook, key, text=summary, own=False):
+    """Text of a recorded value of a committed run, with its unit.
+
+    Args:
+        notebook: that recorded it.
+        key: of the value.
+        text: how its numbers are written.
+        own: whether it is quoted on the notebook's own page, whose head says of which version all its numbers are.
 
     Raises:
         KeyError: when the run holds no such key, naming both.
@@ -62,7 +89,7 @@ def quoted(notebook, key):
     if key not in content["values"]:
         raise KeyError(f"the committed run of {notebook} holds no {key!r}")
     unit = content.get("units", {}).get(key, "")
-    return f"{summary(content['values'][key])} {unit}".strip() + (f" ({EARLIER})" if stale else "")
+    return scientific(f"{text(content['values'][key])} {unit}".strip()) + (f" ({EARLIER})" if stale and not own else "")
 
 
 @lru_cache(maxsize=1)
@@ -127,13 +154,24 @@ def depend_on_run(env, notebook):
     depend(env, RESULTS / f"{notebook}.json", FOOT / f"{notebook}.html")
 
 
+def is_own(env, notebook):
+    """Whether the page that is read is the notebook's."""
+    return env.docname == f"_executed/{notebook}"
+
+
 def add_foot(app, doctree):
-    """The foot of a notebook's page: how it was made, what its full run cost, and how to make it again."""
+    """The foot of a notebook's page: how it was made, what its full run cost, and how to make it again; and at its
+    head, if the code changed since, of which version its numbers are."""
     folder, _, name = app.env.docname.partition("/")
     path = FOOT / f"{name}.html"
     if folder == "_executed" and path.is_file():
         depend_on_run(app.env, name)
         section = next(iter(doctree.findall(nodes.section)), doctree)
+        content, stale = committed(name)
+        if stale:
+            text = f"The committed numbers of this page are {EARLIER} of the code, of {content['provenance']['date']}."
+            note = nodes.note("", nodes.paragraph(text, text), classes=["earlier-version"])
+            section.insert(section.first_child_matching_class(nodes.title) + 1, note)
         section += nodes.raw("", path.read_text(encoding="utf-8"), format="html")
 
 
@@ -150,7 +188,8 @@ def add_files(app, error):
         if (table := GENERATED / records.CSV).is_file():
             shutil.copyfile(table, Path(app.outdir) / table.name)
         try:
-            gallery.write_thumbnails(gallery.load(), DRAWN, Path(app.outdir) / "_gallery")
+            if "gallery" in app.env.found_docs:
+                gallery.write_thumbnails(gallery.load(), DRAWN, Path(app.outdir) / "_gallery")
         except LookupError as problem:
             logger.warning("gallery: %s", problem)
         for page in sorted((ROOT / "book" / "_executed").glob("*.ipynb")):
@@ -165,10 +204,28 @@ class Measured(SphinxRole):
         notebook, _, key = self.text.partition(":")
         depend_on_run(self.env, notebook)
         try:
-            return [nodes.inline(self.text, quoted(notebook, key), classes=["measured"])], []
+            return [
+                nodes.inline(self.text, quoted(notebook, key, own=is_own(self.env, notebook)), classes=["measured"])
+            ], []
         except (KeyError, FileNotFoundError, ValueError) as error:
             logger.warning("measured: %s", error, location=self.get_location())
             return [nodes.problematic(self.text, self.text)], []
+
+
+class Median(SphinxRole):
+    """Role `median`."""
+
+    def run(self):
+        notebook, _, key = self.text.partition(":")
+        depend_on_run(self.env, notebook)
+        try:
+            own = is_own(self.env, notebook)
+            whole, short = quoted(notebook, key, own=own), quoted(notebook, key, typical, own)
+        except (KeyError, FileNotFoundError, ValueError) as error:
+            logger.warning("median: %s", error, location=self.get_location())
+            return [nodes.problematic(self.text, self.text)], []
+        title = escape(f"median over the seeds; {whole}", quote=True)
+        return [nodes.raw("", f'<span class="measured" title="{title}">{escape(short)}</span>', format="html")], []
 
 
 class ScoreboardRole(SphinxRole):
@@ -273,6 +330,7 @@ class Drawn(SphinxDirective):
 def setup(app):
     """Sphinx entry point."""
     app.add_role("measured", Measured())
+    app.add_role("median", Median())
     app.add_role("published", Published())
     app.add_role("verdict", VerdictRole())
     app.add_directive("drawn", Drawn)

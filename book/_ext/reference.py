@@ -5,6 +5,7 @@ The docstrings are written for a reader of the source: a formula is an indented 
 solution. reStructuredText takes these for quotations, substitutions and emphasis.
 """
 
+import ast
 import re
 
 SECTION = re.compile(
@@ -57,8 +58,25 @@ def process(app, what, name, item, options, lines):
     lines[:] = readable(lines)
 
 
+def parsed(text):
+    """Whether a signature is Python that Sphinx can take apart."""
+    try:
+        ast.parse(f"def f{text}: pass")
+    except SyntaxError:
+        return False
+    return True
+
+
+def shorten(app, what, name, item, options, signature, returned):
+    """Short names of types in a signature that Sphinx prints as it stands (a default that is no literal)."""
+    if signature and not parsed(signature):
+        return re.sub(r"~?(?:\w+\.)+(\w+)", r"\1", signature), returned
+    return None
+
+
 def setup(app):
     """Sphinx entry point."""
     app.setup_extension("sphinx.ext.autodoc")
+    app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

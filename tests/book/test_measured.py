@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.book.claims import load_claims
 from reproduction.book.results import RESULTS, load, summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,27 @@ def test_a_quoted_number_is_the_recorded_one(measured):
     )
 
 
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1.7e6, 1.68e7, 2.95e8], "1.7 × 10⁷"),
+        ([8e-18, 1.21e-16, 2.57e-15], "1.2 × 10⁻¹⁶"),
+        (81, "81"),
+        ([5.47, 5.5, 5.52], "5.5"),
+        (80.26, "80"),
+        ([1234.4, 1234.6, 99999.0], "1235"),
+        ("inf", "inf"),
+        ("yes", "yes"),
+    ],
+)
+def test_a_median_is_short(measured, values, text):
+    assert measured.typical(values) == text
+
+
+def test_powers_of_ten_are_written_out(measured):
+    assert measured.scientific("1.68e+07 [1.7e-06, 2e+00] s") == "1.68 × 10⁷ [1.7 × 10⁻⁶, 2 × 10⁰] s"
+
+
 def test_what_is_not_there_is_said_or_refused(measured, monkeypatch):
     with pytest.raises(KeyError, match="growth_of_nothing"):
         measured.quoted("ch5_identity", "growth_of_nothing")
@@ -35,6 +57,8 @@ def test_what_is_not_there_is_said_or_refused(measured, monkeypatch):
 def test_a_stale_run_is_marked(measured, monkeypatch):
     monkeypatch.setattr(measured, "committed", lambda name: ({"values": {"k": [1.0, 3.0]}, "units": {"k": "s"}}, True))
     assert measured.quoted("any", "k") == "2 [1, 3] s (of an earlier version)"
+    # On the notebook's own page the head says it once.
+    assert measured.quoted("any", "k", own=True) == "2 [1, 3] s"
 
 
 def test_a_verdict_is_that_of_the_scoreboard(measured):
@@ -98,7 +122,7 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
         "# Page\n\nThe ratio is {measured}`ch5_identity:highest_shift`, {verdict}`ch5-identity-x10-at-45`.\n\nPublished"
         " are **{published}`ch5-quake-gain-k9`**, {published}`ch3-t31-cifar-k0p99:accuracy` and"
         " {published}`ms-elim-fashion-50`.\n\n```{drawn} reproduction.core.figures:identity_figure ch5_identity\n:alt:"
-        " two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n"
+        " two panels of errors\n:name: fig-test\nErrors against *width*.\n```\n\n```{claims} ch5_identity\n```\n"
     )
     (tmp_path / "_generated").symlink_to(ROOT / "book" / "_generated")
     warnings = (tmp_path / "warnings.txt").open("w+")
@@ -108,6 +132,8 @@ def test_a_page_is_built_with_number_verdict_and_figure(tmp_path):
     assert not warnings.read()
     page = (tmp_path / "out" / "index.html").read_text()
     assert '<span class="measured">200' in page and 'href="scoreboard.html#ch5-identity-x10-at-45"' in page
+    judged = [c for c in load_claims() if c.get("measure", c)["notebook"] == "ch5_identity"]
+    assert page.count('data-label="came out"') == len(judged) > 20
     assert (
         'scoreboard.html#ch5-quake-gain-k9">0.0159</a></strong>' in page
         and 'scoreboard.html#ch3-t31-cifar-k0p99">91 %</a>' in page

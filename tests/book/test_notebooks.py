@@ -36,6 +36,17 @@ def test_is_committed_clean(name):
         assert not {"papermill", "execution"} & set(cell["metadata"])
 
 
+def test_opens_with_its_answer_and_its_claims(name):
+    """Below the title, in this order: what was claimed, what came out, why; then the claims one by one."""
+    first = cell_text(read_notebook(name)["cells"][0])
+    assert re.match(
+        r"# [^\n]+\n\n:::\{admonition\} In short\n:class: answer\n\*\*The claim\.\*\* .+?\n\n"
+        r"\*\*What came out\.\*\* .+?\n\n\*\*Why\.\*\* .+?\n:::\n\n```\{claims\}\n```\n\n.",
+        first,
+        flags=re.DOTALL,
+    )
+
+
 def test_parameters_are_literals_with_profile_and_seeds(name):
     parameters = parameters_of(read_notebook(name))
     assert parameters["profile"] == "quick"

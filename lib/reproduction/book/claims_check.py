@@ -23,7 +23,7 @@ SET = {
     "claims.yml": ("statement", "published", "setting", "conflicts", "explanation", "not_testable", "data", "stand_in"),
     "errata.yml": ("printed", "right", "evidence", "withdrawn"),
 }  # fields with formulas between dollars
-ROLE = re.compile(r"\{(measured|verdict|published)\}`([^`:]+):?([^`]*)`")
+ROLE = re.compile(r"\{(measured|median|verdict|published)\}`([^`:]+):?([^`]*)`")
 
 
 def claim_faults(claim: dict[str, Any]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def dollar_faults(file: str, entry: dict[str, Any]) -> Iterator[str]:
 
 def quotation_faults(role: str, name: str, part: str, claims: dict[str, dict[str, Any]]) -> Iterator[str]:
     """What keeps a number, a verdict or a published value from being quoted."""
-    if role == "measured":
+    if role in ("measured", "median"):
         content = committed(name)
         if content is not None and part not in content["values"]:
             yield f"the committed run of {name} does not record {part!r}"

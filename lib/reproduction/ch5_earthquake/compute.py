@@ -51,13 +51,13 @@ class EarthquakeStudy:
     """What was measured.
 
     Args:
-        seeds: of mesh, stations, split, weights and shuffling; controls run for the first ones.
+        seeds: of mesh, stations, split, weights and shuffling; `task.repeats` says which run for the first ones alone.
         scores: setting -> model -> score -> (seeds, 10) values, in distribution first, then the bands.
         histories: setting -> model -> one training a seed.
         parameters: setting -> model -> trainable parameters.
         models: setting -> model -> one trained model a seed.
         sizes: setting -> samples of the training set, of the test set in distribution and of that of a band.
-        steps: setting -> steps of a training.
+        steps: setting -> model -> steps of a training.
         located: (locator, noise in s, k) -> score -> values, "geiger" and the papers' models on the same events.
         responses: model of the setting "papers" -> `longitude_response`.
         misplaced: test sources outside the printed bands.
@@ -70,7 +70,7 @@ class EarthquakeStudy:
     parameters: dict[str, dict[str, int]] = field(default_factory=dict)
     models: dict[str, dict[str, list[nn.Module]]] = field(default_factory=dict)
     sizes: dict[str, dict[str, int]] = field(default_factory=dict)
-    steps: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, dict[str, int]] = field(default_factory=dict)
     located: dict[tuple[str, float, int], dict[str, list[float]]] = field(default_factory=dict)
     responses: dict[str, list[float]] = field(default_factory=dict)
     turned: float = 0.0
@@ -105,11 +105,11 @@ def run_earthquake(
         n_train: training samples, in place of the profile's.
         epochs_scale: multiplies the epochs.
         resume: keep trained models in the cache.
-        events: that Geiger's method and the models locate side by side, in distribution and at k = 9; 0: none.
+        events: of the first seed that Geiger's method and the models locate side by side, in distribution and at
+            k = 9; 0: none.
         noises: standard deviations of the picks there, s.
     """
     study = EarthquakeStudy(list(seeds))
-    budget = task.settings(profile)
     for place, seed in enumerate(seeds):
         # Settings of one generated data set follow one another, since only the last one is kept.
         for name in sorted(
@@ -120,7 +120,13 @@ def run_earthquake(
                 task.setting_of(s).max_dist_deg,
             ),
         ):
-            if name != "papers" and place >= budget["control_seeds"]:
+            chosen = [
+                (key, model_name, *model)
+                for source, key in KEY_MODULES.items()
+                for model_name, model in source.models(name, seed, profile).items()
+                if place < (task.repeats(name, model_name, profile) or len(seeds))
+            ]
+            if not chosen:
                 continue
             data = task.data(name, seed, profile, n_train=n_train)
             study.sizes[name] = {
@@ -128,12 +134,7 @@ def run_earthquake(
                 "test": len(data.test[0][0]),
                 "band": len(data.test[task.BANDS[0]][0]),
             }
-            trained = [
-                (key, *each)
-                for source, key in KEY_MODULES.items()
-                for each in source.models(name, seed, profile).items()
-            ]
-            for key, model_name, (build, recipe) in trained:
+            for key, model_name, build, recipe in chosen:
                 recipe = scaled(recipe, epochs_scale)
                 model, history = fitted(
                     f"earthquake-{name}-{model_name}-{seed}",
@@ -144,13 +145,16 @@ def run_earthquake(
                     key_module=key if resume else None,
                     parameters={},
                 )
-                study.steps[name] = recipe.epochs * -(-len(data.u_train) // recipe.batch_size)
+                study.steps.setdefault(name, {})[model_name] = recipe.epochs * -(
+                    -len(data.u_train) // recipe.batch_size
+                )
                 study.histories.setdefault(name, {}).setdefault(model_name, []).append(history)
                 study.models.setdefault(name, {}).setdefault(model_name, []).append(model)
                 study.parameters.setdefault(name, {})[model_name] = count_parameters(model)
                 add_scores(study, name, model_name, model, data)
             if name == "papers":
-                add_comparison(study, data, seed, events, noises)
+                trained = [model_name for _, model_name, *_ in chosen]
+                add_comparison(study, data, seed, trained, events if place == 0 else 0, noises)
     return study
 
 
@@ -213,7 +217,7 @@ def location_scores(
     km = KM_PER_DEGREE * distance_azimuths(samples.lat, samples.lon, lat, (lon + 180.0) % 360.0 - 180.0)[0]
     found |= distance_scores(km)
     if chosen.longitude != "anchor":
-        whole = unbroken(samples, -180.0 if chosen.longitude == "signed" else 0.0)
+        whole = unbroken(samples)
         found["unbroken"] = 100 * float(whole.mean())
         found["mse_unbroken"], found["longitude_unbroken_deg"] = float(square[whole].mean()), float(away[whole].mean())
     inside = np.abs(samples.lat) <= task.RESTRICTED_LATITUDE
@@ -224,19 +228,18 @@ def location_scores(
     return found
 
 
-def unbroken(samples: Samples, start: float) -> Bool[np.ndarray, " N"]:
-    """Samples whose source and stations lie within 180 degrees of one another on the line of longitudes that begins at
-    `start`."""
-    line = (np.column_stack([samples.lon, samples.station_lon]) - start) % 360.0
+def unbroken(samples: Samples) -> Bool[np.ndarray, " N"]:
+    """Samples whose source and stations lie within 180 degrees of one another on the line of longitudes from 0 to
+    360."""
+    line = np.column_stack([samples.lon, samples.station_lon]) % 360.0
     return np.ptp(line, axis=1) <= 180.0
 
 
 def label_units(meta: Mapping[str, Any], setting: str) -> dict[str, float]:
     """Degrees, km and seconds of one unit of each scaled label."""
     encoding = Encoding.from_dict(meta["encoding"])
-    longitude = 180.0 if task.setting_of(setting).longitude == "signed" else encoding.longitude_scale_deg
     return {
-        "longitude": longitude,
+        "longitude": encoding.longitude_scale_deg,
         "latitude": 90.0,
         "depth": encoding.max_depth_km / 2,
         "time": encoding.time_scale_s / 2,
@@ -248,9 +251,12 @@ def cut(samples: Samples, count: int) -> Samples:
     return Samples(*(getattr(samples, part.name)[:count] for part in dataclasses.fields(samples)))
 
 
-def add_comparison(study: EarthquakeStudy, data: Dataset, seed: int, events: int, noises: Sequence[float]) -> None:
-    """Locate the same events by Geiger's method and by the trained models, and see how the models answer a turn of the
-    globe."""
+def add_comparison(
+    study: EarthquakeStudy, data: Dataset, seed: int, trained: Sequence[str], events: int, noises: Sequence[float]
+) -> None:
+    """Locate the same events by Geiger's method and by the models trained for this seed, and see how these answer a
+    turn of the globe."""
+    models = {name: study.models["papers"][name][-1] for name in trained}
     encoding = Encoding.from_dict(data.meta["encoding"])
     for k in (0, task.BANDS[-1]) if events else ():
         clean = cut(data.meta["samples"][k], events)
@@ -259,8 +265,8 @@ def add_comparison(study: EarthquakeStudy, data: Dataset, seed: int, events: int
             samples = dataclasses.replace(clean, arrival_s=clean.arrival_s + noise_s * noise)
             u, y = samples.encode(encoding)
             rows = {"geiger": geiger_scores(samples, noise_s, encoding)}
-            for name, models in study.models["papers"].items():
-                outputs = predict(models[-1], torch.as_tensor(u), batch_size=4000).double().numpy()
+            for name, model in models.items():
+                outputs = predict(model, torch.as_tensor(u), batch_size=4000).double().numpy()
                 rows[name] = location_scores(
                     outputs, y, "papers", {"encoding": data.meta["encoding"], "samples": {k: samples}}, k
                 )
@@ -273,8 +279,8 @@ def add_comparison(study: EarthquakeStudy, data: Dataset, seed: int, events: int
         inside = (lon > 90 - 10 * k) & (lon < 100 - 10 * k) | (lon > -100 + 10 * k) & (lon < -90 + 10 * k)
         study.misplaced += int((~inside).sum())
     u = data.test[0][0][:4000]
-    for name, models in study.models["papers"].items():
-        study.responses.setdefault(name, []).append(longitude_response(models[-1], u, TURN_DEG / 90.0))
+    for name, model in models.items():
+        study.responses.setdefault(name, []).append(longitude_response(model, u, TURN_DEG / 90.0))
     study.turned = max(study.turned, turned_difference(cut(data.meta["samples"][0], 1000), TURN_DEG, encoding))
 
 

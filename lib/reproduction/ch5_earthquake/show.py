@@ -18,6 +18,7 @@ LOOKS = {
     "implicit_bias": ("implicit, with biases", 9, "s", "-"),
     "eikonet_bias_free": ("residual MLP, no biases", 2, "D", "--"),
     "eikonet_bias_free_skip": ("residual MLP + skip, no biases", -1, "*", ":"),
+    "eikonet_long": ("residual MLP, three times the epochs", 5, "h", ":"),
 }
 ABSCISSA = (0, *BANDS)
 XLABEL = "extrapolation factor k (0: in distribution)"
@@ -77,6 +78,25 @@ def bias_figure(content: Mapping[str, Any]):
     return figure
 
 
+def loss_figure(content: Mapping[str, Any]):
+    """Training loss against the epoch, the models of the papers' setting."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.2, 4.8))
+    names = (*BIASES, "implicit_no_skip", "implicit_strict_upper", "eikonet_long")
+    for name, rows in rows_of(content, "loss", "papers", names).items():
+        spread_curves(
+            axes,
+            range(1, len(rows[0]) + 1),
+            {name: rows},
+            xlabel=f"epoch ({described(content)})",
+            ylabel="training loss",
+            styles=LOOKS,
+        )
+    legend_below(axes)
+    return figure
+
+
 def label_figure(
     content: Mapping[str, Any],
     names: Sequence[str] = ("implicit", "implicit_bias", "eikonet", "eikonet_bias_free_skip"),
@@ -93,7 +113,7 @@ def label_figure(
     return figure
 
 
-def setting_figure(content: Mapping[str, Any], names: Sequence[str] = ("papers", "anchor", "signed", "wide")):
+def setting_figure(content: Mapping[str, Any], names: Sequence[str] = ("papers", "anchor", "wide")):
     """Test MSE against k in the settings that differ in their coordinates and networks."""
     import matplotlib.pyplot as plt
 

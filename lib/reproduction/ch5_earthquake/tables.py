@@ -49,7 +49,11 @@ def study_values(study: EarthquakeStudy) -> tuple[dict[str, Any], dict[str, Any]
                     )
         for name, sizes in study.sizes[setting].items():
             found[f"size_{setting}_{name}"] = sizes
-        found[f"steps_{setting}"] = study.steps[setting]
+        for name, runs in study.histories[setting].items():
+            found[f"epochs_{setting}_{name}"] = len(runs[0].loss)
+            found[f"steps_{setting}_{name}"] = study.steps[setting][name]
+            found[f"cpu_seconds_{setting}_{name}"] = [sum(run.cpu_seconds) for run in runs], "s"
+            curves[f"loss/{setting}/{name}"] = [run.loss for run in runs]
     for name, count in study.parameters.get("papers", {}).items():
         found[f"parameters_{name}"] = count
     found["sources_outside_printed_bands"] = study.misplaced
@@ -59,7 +63,7 @@ def study_values(study: EarthquakeStudy) -> tuple[dict[str, Any], dict[str, Any]
 
 def claim_values(study: EarthquakeStudy) -> dict[str, Any]:
     """What the statements of the papers are judged by: differences of residual MLP and implicit model, seed by
-    seed."""
+    seed, over the seeds for which both were trained."""
     found: dict[str, Any] = {}
     if "papers" not in study.scores:
         return {}
@@ -67,8 +71,7 @@ def claim_values(study: EarthquakeStudy) -> dict[str, Any]:
     def difference(
         score: str, k: int, first: str = "eikonet", second: str = "implicit", setting: str = "papers"
     ) -> list[float]:
-        pairs = zip(study.score(setting, first, score, k), study.score(setting, second, score, k), strict=True)
-        return [a - b for a, b in pairs]
+        return differences(study, (setting, first, score, k), (setting, second, score, k))
 
     for k in SIDES:
         found[f"gain_{k}"] = difference("mse", k)
@@ -97,12 +100,10 @@ def claim_values(study: EarthquakeStudy) -> dict[str, Any]:
         # How far the control without biases is from the implicit model, a difference of losses as the papers' gain is:
         # largest over the factors.
         pairs = [difference("mse_unbroken", k, "eikonet_bias_free_skip") for k in SIDES]
-        found["bias_free_skip_minus_implicit"] = [
-            max((row[place] for row in pairs), key=abs) for place in range(len(study.seeds))
-        ]
-        for name in ("implicit_bias", "eikonet_bias_free", "eikonet_bias_free_skip"):
+        found["bias_free_skip_minus_implicit"] = [max(row, key=abs) for row in zip(*pairs, strict=True)]
+        for name in (model for model in LABELS if model not in task.PAPER):
             found[f"gain_unbroken_of_{name}"] = difference("mse_unbroken", 9, "eikonet", name)
-    for name in ("papers", "anchor", "signed", "wide", "epicentre"):
+    for name in ("papers", "anchor", "wide", "epicentre"):
         if name in study.scores:
             if name != "papers":
                 found[f"gain_{name}_9"] = difference("mse", 9, setting=name)
@@ -112,24 +113,31 @@ def claim_values(study: EarthquakeStudy) -> dict[str, Any]:
     return found | hypothesis_values(study)
 
 
+def differences(
+    study: EarthquakeStudy, first: tuple[str, str, str, int], second: tuple[str, str, str, int]
+) -> list[float]:
+    """One score less another, each given as setting, model, name and factor, seed by seed: over the first seeds, for
+    which both were trained."""
+    return [a - b for a, b in zip(study.score(*first), study.score(*second), strict=False)]
+
+
 def hypothesis_values(study: EarthquakeStudy) -> dict[str, Any]:
     """What two passes and a restricted latitude change, both against training on everything; positive is
     better."""
     found: dict[str, Any] = {}
     for name in ("depth_time", "depth_time_given"):
-        for model in task.PAPER if name in study.scores else ():
+        for model in study.scores.get(name, ()):
             for score in ("depth_km", "time_s"):
                 for k in (0, 9):
-                    pairs = zip(study.score("papers", model, score, k), study.score(name, model, score, k))
-                    found[f"two_pass_{name}_{model}_{score}_{k}"] = [a - b for a, b in pairs], SCORE_UNITS[score]
+                    gains = differences(study, ("papers", model, score, k), (name, model, score, k))
+                    found[f"two_pass_{name}_{model}_{score}_{k}"] = gains, SCORE_UNITS[score]
     if "latitude" in study.scores:
         for setting in ("papers", "latitude"):
             for k in (0, 9):
-                pairs = zip(
-                    study.score(setting, "eikonet", "mse_latitude_outside", k),
-                    study.score(setting, "implicit", "mse_latitude_outside", k),
+                score = "mse_latitude_outside", k
+                found[f"latitude_gain_{setting}_{k}"] = differences(
+                    study, (setting, "eikonet", *score), (setting, "implicit", *score)
                 )
-                found[f"latitude_gain_{setting}_{k}"] = [a - b for a, b in pairs]
     return found
 
 
@@ -158,14 +166,17 @@ def error_table(study: EarthquakeStudy, setting: str, k: int):
 
 
 def setting_table(study: EarthquakeStudy, shown: Sequence[int] = (0, 1, 5, 9)):
-    """Test MSE of every setting and model at some factors, with samples and steps."""
+    """Test MSE of every setting and model at some factors, with samples, epochs, steps and CPU seconds."""
     import pandas as pd
 
     return pd.DataFrame(
         {
             (task.SETTINGS[setting].label, LABELS[name]): {
                 "training samples": f"{study.sizes[setting]['train']:,}",
-                "steps": f"{study.steps[setting]:,}",
+                "seeds": f"{len(study.histories[setting][name])}",
+                "epochs": f"{len(study.histories[setting][name][0].loss)}",
+                "steps": f"{study.steps[setting][name]:,}",
+                "CPU s a run": f"{np.mean([sum(run.cpu_seconds) for run in study.histories[setting][name]]):.0f}",
                 **{
                     ("in distribution" if k == 0 else f"k = {k}"): summary(study.score(setting, name, "mse", k), 2)
                     for k in shown
@@ -334,8 +345,8 @@ def two_pass_table(study: EarthquakeStudy):
                 for k in (0, 9)
             }
             for name in ("papers", "depth_time", "depth_time_given")
-            if name in study.scores
             for model in task.PAPER
+            if model in study.scores.get(name, {})
         }
     ).T
 

@@ -9,7 +9,7 @@ from implicit_models.layers import ImplicitModel
 from reproduction.book.graph import ROOT
 from reproduction.ch5_depth import compute as depth_study
 
-PAGE = (ROOT / "book" / "depth.md").read_text()
+PAGE = (ROOT / "book" / "law_of_depth.md").read_text()
 
 
 def with_matrix(A):

@@ -1,6 +1,8 @@
 """The earthquake task: printed sizes, settings that mean what they say, and labels that keep their meaning in every
 coordinate."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from reproduction.core.scores import count_parameters
 def small():
     return {
         name: task.data(name, 3, "quick", n_train=400)
-        for name in ("papers", "signed", "depth_time_given", "latitude", "anchor", "epicentre")
+        for name in ("papers", "depth_time_given", "latitude", "anchor", "epicentre")
     }
 
 
@@ -41,31 +43,12 @@ def test_every_setting_has_models_of_its_sizes(small):
 
 
 def test_labels_are_one_truth_in_every_setting(small):
-    papers, signed, given = (small[name] for name in ("papers", "signed", "depth_time_given"))
+    papers, given = (small[name] for name in ("papers", "depth_time_given"))
     for k in (0, 4, 9):
         samples = papers.meta["samples"][k]
         np.testing.assert_allclose(90 * papers.test[k][1][:, 0] + 180, samples.lon % 360, atol=1e-4)
-        np.testing.assert_allclose(180 * signed.test[k][1][:, 0], samples.lon, atol=1e-4)
-        np.testing.assert_allclose(180 * signed.test[k][0][:, ::6], samples.station_lon, atol=1e-4)
         np.testing.assert_array_equal(given.test[k][1], papers.test[k][1][:, 2:])
         np.testing.assert_array_equal(given.test[k][0], np.hstack([papers.test[k][0], papers.test[k][1][:, :2]]))
-        # the longest of two ways of writing a longitude apart, features alike
-        np.testing.assert_array_equal(
-            np.delete(signed.test[k][0], np.s_[::6], axis=1), np.delete(papers.test[k][0], np.s_[::6], axis=1)
-        )
-
-
-def test_signed_longitude_lies_between_the_halves_in_the_bands(small):
-    """From -180 to 180 the training half is |x| > 1/2 and band k is |x| between (10 - k)/18 - 1/18 and (10 - k)/18."""
-    assert np.abs(small["signed"].y_train[:, 0]).min() >= 0.5
-    for k in task.BANDS:
-        x = np.abs(small["signed"].test[k][1][:, 0])
-        assert (9 - k) / 18 - 1e-6 <= x.min() and x.max() <= (10 - k) / 18 + 1e-6
-
-
-@pytest.mark.parametrize("scaled, wanted", [(-2.0, 0.0), (-1.0, 0.5), (0.0, -1.0), (1.0, -0.5), (1.999, -0.0005)])
-def test_signed_is_the_usual_longitude_over_180(scaled, wanted):
-    assert task.signed(np.array([scaled]))[0] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_restricted_latitudes(small):
@@ -98,8 +81,11 @@ def test_unknown_names_are_refused():
 
 def test_controls_without_biases_are_trained_as_the_others():
     trained, own = task.models("papers", 0, "quick"), controls.models("papers", 0, "quick")
-    assert tuple(own) == tuple(controls.LABELS) and all(recipe == trained["eikonet"][1] for _, recipe in own.values())
-    assert [count_parameters(build()) for build, _ in own.values()] == [42_048, 42_168]
+    recipe = trained["eikonet"][1]
+    assert tuple(own) == tuple(controls.LABELS)
+    for name, (_, given) in own.items():
+        assert given == (dataclasses.replace(recipe, epochs=12) if name == "eikonet_long" else recipe)
+    assert [count_parameters(build()) for build, _ in own.values()] == [42_048, 42_168, 42_500]
     assert all(controls.models(name, 0) == {} for name in task.SETTINGS if name != "papers")
     with pytest.raises(ValueError, match="setting must be one of"):
         controls.models("paper", 0)

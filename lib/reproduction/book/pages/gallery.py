@@ -134,7 +134,7 @@ def cell_text(cell: Mapping[str, Any]) -> str:
 
 
 def write_thumbnails(papers: Sequence[Mapping[str, Any]], drawn: Path, folder: Path) -> None:
-    """Write the thumbnails of all items that have a figure.
+    """Write the thumbnails of all items that have a figure, except those that are newer than their notebook.
 
     Raises:
         LookupError: when a figure is not there.
@@ -143,6 +143,10 @@ def write_thumbnails(papers: Sequence[Mapping[str, Any]], drawn: Path, folder: P
 
     folder.mkdir(parents=True, exist_ok=True)
     for item in {thumbnail_name(i): i for p in papers for i in p["items"] if i.get("figure")}.values():
+        target, sources = folder / thumbnail_name(item), [EXECUTED / f"{item['notebook']}.ipynb", GALLERY]
+        sources += drawn.glob(f"{item['notebook']}_*.png")
+        if target.is_file() and all(target.stat().st_mtime > s.stat().st_mtime for s in sources if s.is_file()):
+            continue
         picture = Image.open(io.BytesIO(picture_of(item, drawn))).convert("RGB")
         picture.thumbnail((2 * WIDTH, 2 * WIDTH))
-        picture.quantize(64).save(folder / thumbnail_name(item), optimize=True)
+        picture.quantize(64).save(target, optimize=True)

@@ -152,8 +152,8 @@ class Plan:
         return tuple(rows.get(n.name, n) for n in self.steps)
 
 
-def plan(graph: Graph, network: nn.Module, *, head: bool = True) -> Plan:
-    """Layers of a graph that was read off a copy of the network.
+def plan(graph: Graph, *, head: bool = True) -> Plan:
+    """Layers of a graph.
 
     A weight that is used more than once stays as it is, and so does the linear layer that gives the output unless
     `head`.

@@ -1,7 +1,7 @@
 """Sums of a layer's columns and targets over samples and positions, from which its rows are found.
 
-Positions of an image say much the same: of each batch of images some are drawn, without replacement and the same for its
-images. Sums are in the network's precision over a batch, about means of the first images, and in double precision over
+Positions of an image say much the same: of each batch of images some are drawn, without replacement and the same for
+its images. Sums are in the network's precision over a batch, about means of the first images, and in double precision over
 the batches.
 """
 
@@ -45,9 +45,7 @@ def _drawn(layer: Layer, most: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(layer.positions, generator=generator)[:most].sort().values
 
 
-def moments(
-    layer: Layer, x: Float[Tensor, "N ..."], target: Target, most: int, generator: torch.Generator
-) -> Moments:
+def moments(layer: Layer, x: Float[Tensor, "N ..."], target: Target, most: int, generator: torch.Generator) -> Moments:
     """Args:
     x: what the layer reads. target: slice of the samples -> their targets (N, r, P), and the rest s.
     most: positions of an image.
@@ -110,7 +108,7 @@ def samples(
         taken = _drawn(layer, most, generator)
         z, rest = (t[:, :, taken].permute(1, 0, 2).reshape(r, -1) for t in target(part))
         parts.append((layer.windows_of(x[part], places[taken]) - mean, z, rest))
-    X, z, rest = (torch.cat(each, dim=-1).numpy() for each in zip(*parts, strict=True))
-    mean_z = found.mean_z[:, None].astype(z.dtype)
+    X, Z, level = (torch.cat(each, dim=-1).numpy() for each in zip(*parts, strict=True))
+    mean_z = found.mean_z[:, None].astype(Z.dtype)
     runs = np.split(np.arange(r), g)
-    return [Samples(X[k], z[own] - mean_z[own], rest[own] + mean_z[own]) for k, own in enumerate(runs)]
+    return [Samples(X[k], Z[own] - mean_z[own], level[own] + mean_z[own]) for k, own in enumerate(runs)]

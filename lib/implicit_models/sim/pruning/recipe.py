@@ -7,8 +7,8 @@
     5  the last pass, on all samples, with exchanges, and with refits that count what ReLU lets through
 
 Source:
-    Frantar and Alistarh (2022) for elimination layer by layer; the budget in units of the outputs, effects on the sparse
-    network and targets with the shortcut taken off are this project's.
+    Frantar and Alistarh (2022) for elimination layer by layer; the budget in units of the outputs, effects on the
+    sparse network and targets with the shortcut taken off are this project's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exact backward elimination: every row loses the column whose removal costs least, until none is left.
 
-With w the minimiser of 1/2 w'H w - c'w on the columns that are left and V the inverse of H on them, the removal of column
-j raises the minimum by w_j^2 / (2 V_jj), and
+With w the minimiser of 1/2 w'H w - c'w on the columns that are left and V the inverse of H on them, the removal of
+column j raises the minimum by w_j^2 / (2 V_jj), and
 
     w <- w - V_j w_j / V_jj,    V <- V - V_j V_j' / V_jj
 

@@ -1,8 +1,8 @@
 """Exchanges of one kept for one removed column, the best one first, while the row's minimum falls.
 
-With A the inverse of H on the kept columns S, w = A c_S, and for a column o that is not kept B_o = H_oS A, its residual
-r_o = c_o - H_oS w and its pivot p_o = H_oo - B_o H_So: without column i of S residual and pivot are r_o + w_i B_oi / A_ii
-and p_o + B_oi^2 / A_ii, so that the exchange of i for o lowers 1/2 w'H w - c'w by
+With A the inverse of H on the kept columns S, w = A c_S, and for a column o that is not kept B_o = H_oS A, its
+residual r_o = c_o - H_oS w and its pivot p_o = H_oo - B_o H_So: without column i of S residual and pivot are
+r_o + w_i B_oi / A_ii and p_o + B_oi^2 / A_ii, so that the exchange of i for o lowers 1/2 w'H w - c'w by
 
     1/2 (r_o + w_i B_oi / A_ii)^2 / (p_o + B_oi^2 / A_ii) - 1/2 w_i^2 / A_ii.
 

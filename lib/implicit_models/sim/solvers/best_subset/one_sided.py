@@ -6,9 +6,9 @@ with target z for p:
     f(w, beta) = closed/2 E (p - z)^2 + (1 - closed)/2 E_open l(p) + ridge/2 ||w - w0||^2,
     l(p) = (p - z)^2 where s + z > 0, and max(0, s + p)^2 elsewhere.
 
-The first expectation is that of all samples and positions, from the moments; the second one is taken on drawn ones. f is
-convex and piecewise quadratic: a Newton step is least squares on the samples with l'' = 1, and between steps only the
-samples that change sides change its matrix. Steps are halved until f falls.
+The first expectation is that of all samples and positions, from the moments; the second one is taken on drawn ones. f
+is convex and piecewise quadratic: a Newton step is least squares on the samples with l'' = 1, and between steps only
+the samples that change sides change its matrix. Steps are halved until f falls.
 
 Source:
     finite Newton method for squared hinge losses (Mangasarian 2002; Keerthi and DeCoste 2005).
@@ -70,7 +70,7 @@ def one_sided_rows(
     return W, shift
 
 
-def _row(H, c, X, z, level, start, closed):  # type: ignore[no-untyped-def]
+def _row(H, c, X, z, level, start, closed):
     """(w, beta) of one row; X with a row of ones."""
     n = X.shape[1]
     live = z + level > 0

@@ -84,6 +84,10 @@ class Layer:
         """The network's own rows, w."""
         return self.node.weight.detach().double().flatten(1).numpy()
 
+    def rows_before(self) -> Float[np.ndarray, "r d"]:
+        """The network's own rows in units of the pre-activation, f w."""
+        return self.factor[:, None] * self.kernels()
+
     def by_row(self, value: Float[Tensor, "N ..."]) -> Float[Tensor, "N r P"]:
         """Values of the layer with the rows first and the positions behind."""
         if isinstance(self.node, Linear) and len(self.node.shape) > 1:
@@ -100,7 +104,7 @@ class Layer:
         options = {"constant_values": index.size} if mode == "constant" else {}
         index = np.pad(index, [(0, 0), *self.node.sides], mode=mode, **options)  # type: ignore[call-overload]
         seen = windows(index, self.node.kernel, self.node.stride, self.node.dilation)
-        return seen.reshape(-1, math.prod(self.node.kernel))
+        return seen.reshape(-1, math.prod(self.node.kernel)).copy()
 
     def windows_of(self, x: Float[Tensor, "N ..."], places: Int[Tensor, "p taps"]) -> Float[Tensor, "g d Np"]:
         """Columns of each group at chosen positions, in the order of its weights."""

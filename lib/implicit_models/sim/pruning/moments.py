@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from implicit_models.sim.pruning.layers import Layer
@@ -28,15 +28,17 @@ Target = Callable[[slice], tuple[Tensor, Tensor]]
 class Moments:
     """Means over samples and positions, columns and targets less their means (unless the layer can have no bias).
 
-    G (g, d, d), C (r, d), zz (r,); mean (g, d), mean_z (r,): of columns and targets. Rows of group k are the k-th run.
+    G (g, d, d): of columns. E (r, d): of columns and of what the network's own rows leave of the targets, which keeps
+    its digits where that is little. zz (r,): of targets. mean (g, d), mean_z (r,). dead (g, d): columns that do not
+    vary, 0 in G and E. Rows of group k are the k-th run.
     """
 
     G: Float[np.ndarray, "g d d"]
-    C: Float[np.ndarray, "r d"]
+    E: Float[np.ndarray, "r d"]
     zz: Float[np.ndarray, " r"]
     mean: Float[np.ndarray, "g d"]
     mean_z: Float[np.ndarray, " r"]
-    dead: np.ndarray  # (g, d) columns that do not vary
+    dead: Bool[np.ndarray, "g d"]
 
 
 def _drawn(layer: Layer, most: int, generator: torch.Generator) -> Tensor:
@@ -61,14 +63,18 @@ def moments(layer: Layer, x: Float[Tensor, "N ..."], target: Target, most: int, 
     low, low_z = about.to(x.dtype)[:, :, None], about_z.to(x.dtype)[:, None]
     p = min(most, layer.positions)
     size = max(1, BATCH_VALUES // ((g * d + r) * p))
-    total = np.zeros((g, d + r // g + 1, d + r // g + 1))
-    count = 0
+    own = torch.from_numpy(layer.rows_before()).to(x.dtype).reshape(g, r // g, d)
+    total, square_z = np.zeros((g, d + r // g + 1, d + r // g + 1)), np.zeros(r)
+    sum_z, count = np.zeros(r), 0
     for at in range(0, len(x), size):
         part = slice(at, min(at + size, len(x)))
         taken = _drawn(layer, most, generator)
         columns = layer.windows_of(x[part], places[taken]) - low
         z = target(part)[0][:, :, taken].permute(1, 0, 2).reshape(r, -1) - low_z
-        both = torch.cat([columns, z.reshape(g, r // g, -1), columns.new_ones(g, 1, columns.shape[2])], dim=1).numpy()
+        sum_z += z.sum(1, dtype=torch.float64).numpy()
+        square_z += (z * z).sum(1, dtype=torch.float64).numpy()
+        rest = torch.baddbmm(z.reshape(g, r // g, -1), own, columns, alpha=-1)
+        both = torch.cat([columns, rest, columns.new_ones(g, 1, columns.shape[2])], dim=1).numpy()
         for k in range(g):
             total[k] += both[k] @ both[k].T  # of a matrix and its transpose half the products are formed
         count += both.shape[2]
@@ -80,17 +86,12 @@ def moments(layer: Layer, x: Float[Tensor, "N ..."], target: Target, most: int, 
     level = CONSTANT * np.abs(low.double().numpy()[:, :, 0])
     dead = variance <= np.maximum(level**2, 100 * torch.finfo(x.dtype).eps * square)
     dead |= variance <= 0
-    C = np.where(dead[:, None], 0.0, S[:, d:, :d]).reshape(r, d)
+    E = np.where(dead[:, None], 0.0, S[:, d:, :d]).reshape(r, d)
     G = np.where(dead[:, None] | dead[:, :, None], 0.0, G)
-    zz = np.maximum(np.einsum("gii->gi", S[:, d:, d:]).reshape(r), 0.0)
-    return Moments(
-        G,
-        C,
-        zz,
-        mean[:, :d] + low.double().numpy()[:, :, 0],
-        mean[:, d:].reshape(r) + low_z.double().numpy()[:, 0],
-        dead,
-    )
+    mean_z = sum_z / count if centred else np.zeros(r)
+    zz = np.maximum(square_z / count - mean_z**2, 0.0)
+    shift, shift_z = (t.double().numpy() for t in (low[:, :, 0], low_z[:, 0]))
+    return Moments(G, E, zz, mean[:, :d] + shift, mean_z + shift_z, dead)
 
 
 def samples(

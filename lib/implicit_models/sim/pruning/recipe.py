@@ -133,8 +133,9 @@ def _effects(
     def compute() -> Result:
         if not how.effects:
             return {str(k): np.ones(layer.rows) for k, layer in enumerate(plan.layers)}
-        steps = plan.with_kernels(new)
-        return {str(k): c for k, c in enumerate(effects(steps, plan.graph.output, plan.layers, few))}
+        found = effects(plan.with_kernels(new), plan.graph.output, plan.layers, few)
+        # rows that the chain multiplies by zero change nothing
+        return {str(k): np.where(layer.factor != 0, c, 0.0) for k, (layer, c) in enumerate(zip(plan.layers, found))}
 
     found = work(compute)
     return [found[str(k)] for k in range(len(plan.layers))]

@@ -92,11 +92,11 @@ class PruningReport:
         for name, size in self.stays.items():
             lines.append(f"{name} stays as it is, {size} weights")
         worst = max([float(layer.slope.max(initial=0.0)) for layer in self.layers], default=0.0)
-        lines.append(
-            "proved: each row's loss is that of its support, recomputed from its least squares (largest derivative left"
-            f" {worst:.1g}), and no supports of these sizes change the outputs by less than stands beside it, to first"
-            " order; that the supports are the best is not proved"
-        )
+        lines += [
+            f"proved: the loss of each row's support, recomputed from its least squares (largest derivative left {worst:.1g})",
+            "and to first order that no supports of these sizes change the outputs by less than the number at the end",
+            "not proved: that these supports are the best",
+        ]
         if self.held_out is not None:
             lines.append(f"outputs on other samples differ by {100 * self.held_out:.3g} % of their variance")
         return "\n".join(lines)

@@ -1,8 +1,8 @@
 """The rows of one layer: elimination, exchanges, certificates and refits, in units of the pre-activation.
 
-With moments G, C of a layer (see `moments`) and its own rows w_0 = f w, a row minimises
+With moments G, e of a layer (see `moments`) and its own rows w_0 = f w, a row minimises
 
-    E (w'x - z)^2 + ridge ||w - w_0||^2 = w'H w - 2 c'w + constant,    H = G + ridge I, c = C + ridge w_0,
+    E (w'x - z)^2 + ridge ||w - w_0||^2 = w'H w - 2 c'w + constant,    H = G + ridge I, c = H w_0 + e,
 
 over the weights that it is left with. The network itself is the answer where nothing is removed and the inputs are its
 own.
@@ -41,19 +41,17 @@ class Rows:
         each = len(self.C) // len(self.H)
         return [slice(k * each, (k + 1) * each) for k in range(len(self.H))]
 
+    @property
+    def dead(self) -> Bool[np.ndarray, "r d"]:
+        """Columns of each row that do not vary. They cost nothing, and where they stay their weights are the network's
+        own."""
+        return np.repeat(self.moments.dead, len(self.C) // len(self.H), axis=0)
+
     def curves(self) -> tuple[Int[np.ndarray, "r d"], Float[np.ndarray, "r d"]]:
-        """Columns of every row in the order of their removal, and the rise of the mean square at each; columns that
-        do not vary go first, at no cost."""
+        """Columns of every row in the order of their removal, and the rise of the mean square at each."""
         parts = [backward_elimination(H, self.C[run]) for H, run in zip(self.H, self.runs, strict=True)]
         order, rise = (np.concatenate(each) for each in zip(*parts, strict=True))
-        rise = 2 * rise
-        for dead, run in zip(self.moments.dead, self.runs, strict=True):
-            if dead.any():
-                gone = dead[order[run]]
-                first = np.argsort(~gone, axis=1, kind="stable")
-                order[run] = np.take_along_axis(order[run], first, 1)
-                rise[run] = np.take_along_axis(np.where(gone, 0.0, rise[run]), first, 1)
-        return order, rise
+        return order, 2 * rise
 
     def exchanged(self, kept: Bool[np.ndarray, "r d"], most: int) -> tuple[Bool[np.ndarray, "r d"], int]:
         """Supports of the same sizes that are no worse, and the number of exchanges."""
@@ -61,7 +59,11 @@ class Rows:
         return np.concatenate([part for part, _ in parts]), sum(done for _, done in parts)
 
     def least_squares(self, kept: Bool[np.ndarray, "r d"]) -> Float[np.ndarray, "r d"]:
-        return np.concatenate([minimisers(H, self.C[run], kept[run]) for H, run in zip(self.H, self.runs, strict=True)])
+        parts = [minimisers(H, self.C[run], kept[run]) for H, run in zip(self.H, self.runs, strict=True)]
+        return self._with_dead(np.concatenate(parts), kept)
+
+    def _with_dead(self, W: Float[np.ndarray, "r d"], kept: Bool[np.ndarray, "r d"]) -> Float[np.ndarray, "r d"]:
+        return np.where(self.dead & kept, self.own, W)
 
     def one_sided(
         self, kept: Bool[np.ndarray, "r d"], start: Float[np.ndarray, "r d"], drawn: Sequence[Samples], closed: float
@@ -72,7 +74,13 @@ class Rows:
             for H, run, given, ridge in zip(self.H, self.runs, drawn, self.ridge, strict=True)
         ]
         weights, shifts = zip(*parts, strict=True)
-        return np.concatenate(weights), np.concatenate(shifts)
+        return self._with_dead(np.concatenate(weights), kept), np.concatenate(shifts)
+
+    @property
+    def _plain(self) -> Float[np.ndarray, "r d"]:
+        """Means of columns and targets, c less the ridge."""
+        ridge = np.repeat(self.ridge, len(self.C) // len(self.H))[:, None]
+        return self.C - ridge * np.where(self.dead, 0.0, self.own)
 
     def bias(self, W: Float[np.ndarray, "r d"]) -> Float[np.ndarray, " r"]:
         """What brings the mean of each row to that of its target."""
@@ -87,30 +95,31 @@ class Rows:
         the support, over the largest correlation, 0 at the minimum.
         """
         rise, bound, loss, slope = (np.empty(len(W)) for _ in range(4))
+        kept, W = kept & ~self.dead, np.where(self.dead, 0.0, W)
         for H, G, run in zip(self.H, self.moments.G, self.runs, strict=True):
             w, c, own = W[run], self.C[run], kept[run]
             lowest = half(H, c, np.linalg.solve(H, c.T).T)
             rise[run] = np.maximum(2 * (half(H, c, w) - lowest), 0.0)
             bound[run] = 2 * least_rise(H, c, own.sum(axis=1))
-            loss[run] = self.moments.zz[run] + 2 * half(G, self.moments.C[run], w)
+            loss[run] = self.moments.zz[run] + 2 * half(G, self._plain[run], w)
             largest = np.abs(c).max(axis=1, initial=0.0)
             slope[run] = np.abs(np.where(own, c - w @ H, 0.0)).max(axis=1) / np.where(largest > 0, largest, 1.0)
         zz = self.moments.zz
-        loss = np.where(zz > 0, loss / np.where(zz > 0, zz, 1.0), 0.0)
+        loss = np.maximum(np.where(zz > 0, loss / np.where(zz > 0, zz, 1.0), 0.0), 0.0)
         return {"loss": loss, "rise": rise, "bound": bound, "slope": slope}
 
 
 def rows_of(layer: Layer, found: Moments, ridge: float) -> Rows:
     """The problem of a layer's rows; ridge: relative to the mean square of its columns that vary."""
     g, r, d = layer.groups, layer.rows, layer.columns
-    own = layer.factor[:, None] * layer.kernels()
+    own = np.where(np.repeat(found.dead, r // g, axis=0), 0.0, layer.rows_before())
     square = np.einsum("gjj->gj", found.G)
     varying = np.maximum((~found.dead).sum(axis=1), 1)
     pull = ridge * square.sum(axis=1) / varying
     pull = np.where(pull > 0, pull, 1.0)
     H = found.G + pull[:, None, None] * np.eye(d)
-    C = found.C + np.repeat(pull, r // g)[:, None] * own
-    return Rows(H, C, own, pull, found)
+    C = np.concatenate([part @ M for part, M in zip(np.split(own, g), H, strict=True)]) + found.E
+    return Rows(H, C, layer.rows_before(), pull, found)
 
 
 def supports(curves: tuple[np.ndarray, np.ndarray], effect: Float[np.ndarray, " r"], left: int) -> np.ndarray:

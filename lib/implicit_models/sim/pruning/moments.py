@@ -1,8 +1,8 @@
 """Sums of a layer's columns and targets over samples and positions, from which its rows are found.
 
 Positions of an image say much the same: of each batch of images some are drawn, without replacement and the same for
-its images. Sums are in the network's precision over a batch, about means of the first images, and in double precision over
-the batches.
+its images. Sums are in the network's precision over a batch, about means of the first images, and in double precision
+over the batches.
 """
 
 from __future__ import annotations

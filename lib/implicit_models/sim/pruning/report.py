@@ -93,7 +93,7 @@ class PruningReport:
             lines.append(f"{name} stays as it is, {size} weights")
         worst = max([float(layer.slope.max(initial=0.0)) for layer in self.layers], default=0.0)
         lines += [
-            f"proved: the loss of each row's support, recomputed from its least squares (largest derivative left {worst:.1g})",
+            f"proved: each row's loss, recomputed from its least squares (largest derivative left {worst:.1g})",
             "and to first order that no supports of these sizes change the outputs by less than the number at the end",
             "not proved: that these supports are the best",
         ]

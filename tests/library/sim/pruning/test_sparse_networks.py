@@ -345,11 +345,8 @@ def test_the_dense_module_is_an_ordinary_one(residual, tmp_path):
     again.load_state_dict(model.dense().state_dict())
     with torch.no_grad():
         assert torch.equal(again(v), model(v))
-        assert torch.allclose(torch.jit.trace(model.dense(), v)(v), model(v), atol=1e-6)
-        exported = torch.export.export(model.dense(), (v,))
-        assert torch.allclose(exported.module()(v), model(v), atol=1e-6)
-    buffer = io.BytesIO()
-    torch.save(model.dense(), buffer)
+        assert torch.equal(torch.fx.symbolic_trace(model.dense())(v), model(v))
+    torch.save(model.dense(), io.BytesIO())
     assert "SparseNetwork" in repr(model)
 
 

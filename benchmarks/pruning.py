@@ -144,8 +144,8 @@ def _digest() -> str:
     """Of the sources that a cell depends on."""
     root = Path(__file__).parent.parent
     found = hashlib.sha256()
-    for folder in (root / "lib" / "implicit_models" / "sim", root / "lib" / "implicit_models" / "tracing"):
-        for path in sorted(folder.rglob("*.py")):
+    for folder in ("sim/pruning", "sim/solvers/best_subset", "tracing"):
+        for path in sorted((root / "lib" / "implicit_models" / folder).glob("*.py")):
             found.update(path.read_bytes())
     for name in ("pruning.py", "pruning_peers.py"):
         found.update((root / "benchmarks" / name).read_bytes())

@@ -1,7 +1,8 @@
 """One-shot pruning as others do it, on the layers and moments that the library's own pruning works on.
 
 Each is given the number of weights that every layer keeps and goes through the network layer by layer on what the
-pruned network computes. Targets are what the layer itself makes of these inputs ("own"), or the network's values ("teacher").
+pruned network computes. Targets are what the layer itself makes of these inputs ("own"), or the network's values
+("teacher").
 
 Source:
     Han et al. (2015), magnitudes; Evci et al. (2020), the Erdos-Renyi kernel; Sun et al. (2024), Wanda; Frantar and

@@ -127,6 +127,11 @@ class Layer:
     def rest(self, values: Mapping[str, Tensor]) -> Float[Tensor, "N ..."]:
         """s, the pre-activation of a value 0, given the others that the chain reads."""
         count = len(values[self.node.inputs[0]])
+        alone = all(
+            step.inputs == (before.name,) for before, step in zip((self.node, *self.chain), self.chain, strict=False)
+        )
+        if alone:  # of every sample the same
+            return self.through(self.node.weight.new_zeros(1, *self.node.shape), {}).expand(count, *self.node.shape)
         return self.through(self.node.weight.new_zeros(count, *self.node.shape), values)
 
     def through(self, z: Float[Tensor, "N ..."], values: Mapping[str, Tensor]) -> Float[Tensor, "N ..."]:

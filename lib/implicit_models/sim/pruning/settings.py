@@ -34,8 +34,8 @@ class OptimalBrainSurgeon:
     exchanges: int = 40
     closed: float = 0.1
     effects: bool = True
-    samples: int = 1000
-    positions: int = 256
+    samples: int = 500
+    positions: int = 64
     refit_positions: int = 16
 
     def __post_init__(self) -> None:

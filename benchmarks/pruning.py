@@ -105,6 +105,7 @@ def peers() -> dict[str, Callable[..., dict]]:
     for name, of in masks.items():
         found[f"magnitude, {name}"] = lambda p, u, s, of=of: other.masked(p, of(p, s))
         found[f"magnitude, {name}, biases repaired"] = lambda p, u, s, of=of: other.repaired(p, u, of(p, s))
+        found[f"magnitude, {name}, batch norm anew"] = lambda p, u, s, of=of: other.measured_anew(p, u, of(p, s))
     found["Wanda"] = lambda p, u, s: other.wanda(p, u, other.uniform(p, s))
     found["SparseGPT"] = lambda p, u, s: other.sparse_gpt(p, u, other.uniform(p, s))
     found["l1 path by layer"] = lambda p, u, s: other.net_trim(p, u, s)

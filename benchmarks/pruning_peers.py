@@ -22,6 +22,7 @@ from implicit_models.sim.pruning.passes import run_pass
 from implicit_models.sim.pruning.rows import rows_of
 from implicit_models.sim.solvers.best_subset.backward import cheapest, kept_columns
 from implicit_models.sim.solvers.budget import solve_position
+from implicit_models.tracing.nodes import Normalisation
 
 RIDGE, POSITIONS = 1e-3, 64  # as ours
 BLOCK, DAMP = 128, 0.01  # of SparseGPT, as published
@@ -76,6 +77,30 @@ def masked(plan, masks: list[np.ndarray]) -> dict:
 def repaired(plan, u, masks: list[np.ndarray]) -> dict:
     """The same, each bias bringing the mean of its row to that of the network's."""
     return _pass(plan, u, lambda k, layer, found: layer.rows_before() * masks[k], "teacher")
+
+
+def measured_anew(plan, u, masks: list[np.ndarray]) -> dict:
+    """The same, with the means and variances of batch norm measured on the pruned network."""
+
+    def rows(k, layer, found):
+        W, runs = layer.rows_before() * masks[k], layer.rows // layer.groups
+        norm = _norm(layer)
+        if norm is None or norm.weight is None:
+            return W
+        G = (
+            np.repeat(found.G, runs, axis=0)
+            if layer.groups > 1
+            else np.broadcast_to(found.G, (len(W), *found.G.shape[1:]))
+        )
+        deviation = np.sqrt(np.einsum("ij,ijk,ik->i", W, G, W))
+        wanted = np.abs(norm.weight.double().numpy())
+        return W * (wanted / np.where(deviation > 0, deviation, np.inf))[:, None]
+
+    return _pass(plan, u, rows, "norm")
+
+
+def _norm(layer):
+    return layer.chain[0] if layer.chain and isinstance(layer.chain[0], Normalisation) else None
 
 
 def wanda(plan, u, kept: list[int]) -> dict:
@@ -155,7 +180,10 @@ def _pass(plan, u, rows: Callable[[int, object, Moments], np.ndarray], targets: 
         own, each = layer.rows_before(), layer.rows // layer.groups
         mean = np.repeat(found.mean, each, axis=0)
         given = 0.0 if layer.node.bias is None else layer.factor * layer.node.bias.double().numpy()
-        if targets != "teacher":
+        if targets == "norm" and _norm(layer) is not None:
+            made = layer.factor * _norm(layer).mean.double().numpy()
+            found = Moments(found.G, found.E, found.zz, found.mean, made, found.dead)
+        elif targets != "teacher":
             made = np.einsum("ij,ij->i", own, mean) + given
             found = Moments(found.G, np.zeros_like(found.E), found.zz, found.mean, made, found.dead)
         W = rows(k, layer, found)

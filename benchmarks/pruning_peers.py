@@ -24,7 +24,7 @@ from implicit_models.sim.solvers.best_subset.backward import cheapest, kept_colu
 from implicit_models.sim.solvers.budget import solve_position
 from implicit_models.tracing.nodes import Normalisation
 
-RIDGE, POSITIONS = 1e-3, 64  # as ours
+RIDGE, POSITIONS = 2e-3, 64  # as ours
 BLOCK, DAMP = 128, 0.01  # of SparseGPT, as published
 
 

@@ -29,7 +29,7 @@ class OptimalBrainSurgeon:
         Hassibi and Stork (1992); LeCun, Denker and Solla (1990) for effects.
     """
 
-    ridge: float = 1e-3
+    ridge: float = 2e-3
     rounds: int = 3
     exchanges: int = 40
     closed: float = 0.1

@@ -6,7 +6,7 @@
     peers   `pruning_peers`, on the first draw: magnitudes (of the network, of each layer, with biases repaired), Wanda,
             SparseGPT, exact elimination by layer under three allocations with the layer's own outputs and with the
             network's values as targets, and the l1 path by layer
-    steps   ours without one of its steps each, at a tenth of the weights
+    steps   ours without one of its steps each, at a tenth of the weights; and with the mirror image of each image
 
 Shares count the weights of all convolutions and of the head. CPU seconds are of one thread; memory is the peak of the
 process. Finished cells are kept in the temporary folder under a digest of all sources, so that a run that was cut off
@@ -42,6 +42,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "effects of the network alone": {"rounds": 0},
     "without exchanges": {"exchanges": 0},
     "plain least squares": {"closed": 1.0},
+    "with mirror images": {},
 }
 
 
@@ -63,6 +64,8 @@ def ours(m: int, draw: int, shares: Sequence[float], step: str = "") -> dict[str
     rows = SharedKernels()
     if step:
         rows = replace(rows, supports=replace(rows.supports, **STEPS[step]))
+    if step == "with mirror images":
+        u = torch.cat([u, u.flip(3)])
     models = sparsify_path(network, u, [Share(share) for share in shares], rows, held_out=v)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform != "darwin" else 2**30)
     return {f"{share:g}": _measured(model, network, v, y) | {"memory": memory} for share, model in zip(shares, models)}

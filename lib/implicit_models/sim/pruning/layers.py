@@ -164,14 +164,15 @@ class Plan:
 def plan(graph: Graph, *, head: bool = True) -> Plan:
     """Layers of a graph.
 
-    A weight that is used more than once stays as it is, and so does the linear layer that gives the output unless
-    `head`.
+    A weight that is used more than once stays as it is, and so do one with a bias that is, and the linear layer that
+    gives the output unless `head`.
     """
     readers: dict[str, list[Node]] = {n.name: [] for n in graph.nodes}
     for n in graph.nodes:
         for name in set(n.inputs):
             readers[name].append(n)
-    weighted = [n for n in graph.nodes if isinstance(n, Weighted) and "weight" in n.names]
+    parameters = dict(graph.traced.named_parameters())
+    weighted = [n for n in graph.nodes if isinstance(n, Weighted) and n.names.get("weight") in parameters]
     uses: dict[str, int] = {}
     for n in graph.nodes:
         for name in n.names.values():
@@ -180,7 +181,9 @@ def plan(graph: Graph, *, head: bool = True) -> Plan:
     at = {n.name: i for i, n in enumerate(steps)}
     layers, kept = [], {}
     for n in sorted(weighted, key=lambda n: at[n.name]):
-        if uses[n.names["weight"]] > 1 or (not head and n.name == graph.output):
+        bias = n.names.get("bias", "")
+        alone = uses[n.names["weight"]] == 1 and (n.bias is None or (bias in parameters and uses[bias] == 1))
+        if not alone or (not head and n.name == graph.output):
             kept[n.names["weight"]] = n.weight.numel()
         else:
             layers.append(_layer(graph, n, readers, at, uses))
@@ -240,8 +243,7 @@ def _factor(step: Node, last: str, axis: int) -> Float[np.ndarray, " r"] | float
 def _bias(graph: Graph, node: Weighted, chain: Sequence[Node], uses: Mapping[str, int]) -> str | None:
     """What takes the bias of a layer: its own, the mean of the batch norm behind it, or a new one of its module."""
     if node.bias is not None:
-        name = node.names.get("bias")
-        return name if name is not None and uses[name] == 1 else None
+        return node.names["bias"]
     if chain and isinstance(chain[0], Normalisation):
         name = chain[0].names.get("mean")
         if name is not None and uses[name] == 1:

@@ -326,6 +326,20 @@ def test_weights_that_are_used_twice_stay_and_count():
         sparsify(network, images(50, (6,)), Share(0.5), FEW, parallel=QUIET)
 
 
+def test_a_bias_that_is_used_twice_keeps_its_layers():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 5), nn.Linear(6, 5)
+            self.b.bias = self.a.bias
+
+        def forward(self, x):
+            return self.a(x) - F.relu(self.b(x))
+
+    network = trained(Tied(), (6,))
+    assert dict(plan(read(network, (6,))).kept) == {"a.weight": 30, "b.weight": 30}
+
+
 def test_the_head_stays_if_asked_for(residual):
     model = sparsify(residual, images(), Share(0.3), FEW, head=False, parallel=QUIET)
     assert torch.equal(model.dense().head.weight, residual.head.weight)

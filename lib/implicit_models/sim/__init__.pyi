@@ -14,7 +14,11 @@ from .problem import LeastSquares as LeastSquares
 from .problem import NoPenalty as NoPenalty
 from .problem import Perspective as Perspective
 from .problem import Ridge as Ridge
+from .problem import Share as Share
 from .problem import Tolerance as Tolerance
+from .pruning.files import load_state as load_state
+from .pruning.network import SparseNetwork as SparseNetwork
+from .pruning.settings import OptimalBrainSurgeon as OptimalBrainSurgeon
 from .report import ColumnsExcluded as ColumnsExcluded
 from .report import MoreEntries as MoreEntries
 from .report import MoreParameters as MoreParameters

@@ -14,6 +14,8 @@ def call_all() -> None:
     from implicit_models.sim.network.working_rows import solve_working
     from implicit_models.sim.parallel.run import SERIAL
     from implicit_models.sim.problem import Cardinality, L1Ball, Tolerance
+    from implicit_models.sim.solvers.best_subset.backward import backward_elimination
+    from implicit_models.sim.solvers.best_subset.exchange import exchange
     from implicit_models.sim.solvers.bisection import solve_on_path
     from implicit_models.sim.solvers.fista import fista_rows
     from implicit_models.sim.solvers.perspective import solve_perspective_rows
@@ -33,4 +35,6 @@ def call_all() -> None:
     rows = np.eye(3), np.array([0, 3]), np.zeros((1, 1), np.int64), np.ones((1, 1, 3)), radius
     for budgets in (ball, [Cardinality(0.5)]):
         solve_block(*rows, budgets, **options)
+    backward_elimination(np.eye(3), np.ones((1, 3)))
+    exchange(np.eye(3), np.ones((1, 3)), part[None])
     one_sided(np.eye(3), G, np.ones((1, 3)), np.zeros(1), C, C, 0.1)

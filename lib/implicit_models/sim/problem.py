@@ -7,6 +7,10 @@ targets have variance 1, m the number of samples:
     L1Penalty(lam)      1/2 ||M a - z||^2 + lam m ||a||_1
     Cardinality(share)  the l1 path up to a support of ceil(share d) of the d columns
 
+and one is of the whole network:
+
+    Share(share)        of all weights of its convolutions and linear layers
+
 Source:
     Tsai thesis (2024), section 3.3; SIM paper, (2), (4), (7), (11).
 """
@@ -95,15 +99,31 @@ class Cardinality:
         return float(self.share)
 
 
+@dataclass(frozen=True)
+class Share:
+    """At most a share of all weights of a network's convolutions and linear layers, wherever they matter most: share in
+    [0, 1]."""
+
+    share: float
+
+    def __post_init__(self) -> None:
+        number("share", self.share, zero=True, largest=1.0, open_end=False)
+
+    @property
+    def size(self) -> float:
+        """Ascends with the size of the model."""
+        return float(self.share)
+
+
 Budget = L1Ball | L1Penalty | Cardinality
 
 
-def check_budgets(budgets: Sequence[Budget]) -> None:
+def check_budgets(budgets: Sequence[Budget | Share]) -> None:
     """Raises: TypeError for anything but budgets; ValueError for none, or for budgets of several kinds."""
     if not isinstance(budgets, Sequence) or not len(budgets):
         raise ValueError(f"budgets must be a list of at least one budget, got {budgets!r}")
     for budget in budgets:
-        require("a budget", budget, L1Ball, L1Penalty, Cardinality)
+        require("a budget", budget, L1Ball, L1Penalty, Cardinality, Share)
         if type(budget) is not type(budgets[0]):
             raise ValueError(f"budgets must be of one kind, got {budgets[0]!r} and {budget!r}")
 

@@ -33,7 +33,8 @@ from implicit_models.sim.network.shared_problem import SharedProblem, shared_pro
 from implicit_models.sim.network.supports import SUPPORTS, Support, sources_of
 from implicit_models.sim.network.working_rows import solve_working
 from implicit_models.sim.parallel.run import Parallel
-from implicit_models.sim.problem import Budget, Cardinality, L1Penalty, Tolerance, number
+from implicit_models.sim.problem import Budget, Cardinality, L1Penalty, Tolerance, number, require
+from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
 
 WEIGHTS = ("equal", "effect")
 
@@ -202,7 +203,11 @@ class SharedKernels(_Rows):
     """One row for all positions of a channel, a sparse kernel, fitted to samples and positions alike: fewer parameters,
     where rows of their own only save multiplications. Positions are pooled in units of their deviation.
 
+    Budgets of a row (`L1Ball`, `L1Penalty`, `Cardinality`) are met along the l1 path, with a kernel over all that a
+    block reads. One budget for the whole network (`Share`) is met by elimination, with the network's own kernels.
+
     Args:
+        supports: how the weights that stay are found for a `Share`, to which refit, min_active and cap do not apply.
         refit: `Refit(...)`, or None for the l1 solution itself.
         min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are
             not used: in units of their deviation a state that is active on two samples would carry a huge weight.
@@ -215,8 +220,11 @@ class SharedKernels(_Rows):
         Tsai thesis (2024), section 3.3, for the rows; a convolution's weights are those of its kernel.
     """
 
+    supports: OptimalBrainSurgeon = OptimalBrainSurgeon()
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        require("supports", self.supports, OptimalBrainSurgeon)
         if self.refit is not None and self.refit.one_sided:
             raise ValueError("a one-sided refit is for rows of their own with a Gram matrix a position: ByPosition")
 

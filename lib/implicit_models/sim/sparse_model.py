@@ -100,7 +100,7 @@ class SparseModel(nn.Module):
         Raises:
             TypeError, ValueError: naming the shape or dtype that does not fit.
         """
-        check_inputs(u, self.layers, self.dtype)
+        check_inputs(u, self.layers.input_shape, self.dtype)
         known = {INPUT: u}
         for block in range(len(self.layers.blocks)):
             z = self.pre_activation(block, known) if block in self.fitted else self.layers.affine(block, known)
@@ -144,7 +144,7 @@ def ridge_head(
     return W, target - W @ mean
 
 
-def check_inputs(u: Any, layers: NetworkLayers, dtype: torch.dtype) -> None:
+def check_inputs(u: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raises: TypeError for anything but a tensor of the dtype that the network has now, ValueError for samples of
     another shape."""
     if not isinstance(u, Tensor):
@@ -153,5 +153,5 @@ def check_inputs(u: Any, layers: NetworkLayers, dtype: torch.dtype) -> None:
         raise TypeError(
             f"inputs are {u.dtype}, the network is {dtype}: convert them (integers are not scaled silently)"
         )
-    if tuple(u.shape[1:]) != layers.input_shape:
-        raise ValueError(f"samples must have shape {layers.input_shape}, got {tuple(u.shape[1:])}")
+    if tuple(u.shape[1:]) != shape:
+        raise ValueError(f"samples must have shape {shape}, got {tuple(u.shape[1:])}")

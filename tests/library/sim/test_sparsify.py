@@ -599,7 +599,7 @@ def test_float32_and_non_contiguous_inputs():
         (
             {"budget": 0.3},
             TypeError,
-            r"a budget must be L1Ball\(...\), L1Penalty\(...\) or Cardinality\(...\), got 0.3",
+            r"a budget must be L1Ball\(...\), L1Penalty\(...\), Cardinality\(...\) or Share\(...\), got 0.3",
         ),
         ({"rows": "shared"}, TypeError, r"rows must be ByPosition\(...\), SharedKernels\(...\) or WorkingSet"),
         ({"tolerance": 1e-6}, TypeError, r"tolerance must be Tolerance\(...\), got 1e-06"),

@@ -190,13 +190,18 @@ def read_layers(network: nn.Module, input_shape: tuple[int, ...]) -> NetworkLaye
         ValueError: for a network in training mode, which has no function to imitate.
         TypeError, ValueError, WrongShape: as `tracing.reading.read`.
     """
+    return blocks_of(read_steps(network, input_shape))
+
+
+def read_steps(network: nn.Module, input_shape: tuple[int, ...]) -> Graph:
+    """Steps of a network that is to be imitated. Args and raises: as `read_layers`."""
     if not isinstance(network, nn.Module):
         raise TypeError(f"network must be a torch module, got {type(network).__name__}")
     training = [name or type(network).__name__ for name, m in network.named_modules() if m.training]
     if training:
         others = f" and {len(training) - 1} more" if len(training) > 1 else ""
         raise ValueError(f"the network is in training mode ({training[0]}{others}): call eval() first")
-    return blocks_of(read(network, tuple(input_shape), whole_relu6=True))
+    return read(network, tuple(input_shape), whole_relu6=True)
 
 
 def blocks_of(graph: Graph) -> NetworkLayers:

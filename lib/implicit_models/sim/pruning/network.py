@@ -1,0 +1,78 @@
+"""A trained network with zeros in place of most weights: what `sparsify` returns for a share of them.
+
+It is the user's own network, module by module: weights of convolutions and linear layers are replaced, and so are their
+biases, or the running means of a batch norm that stands behind a layer without one. Whatever takes the network takes
+it too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from implicit_models.sim.pruning.files import save_state
+from implicit_models.sim.pruning.layers import Plan, Weighted
+from implicit_models.sim.pruning.report import PruningReport
+from implicit_models.summaries import summary
+from implicit_models.tracing.modules import MODULES
+from implicit_models.tracing.reparametrisation import plain_copy
+
+
+class SparseNetwork(nn.Module):
+    """See the module. Inputs and outputs are those of the network.
+
+    Args:
+        network: with the weights that are left.
+        report: what is left of it, and what is proved.
+    """
+
+    def __init__(self, network: nn.Module, report: PruningReport):
+        super().__init__()
+        self.network, self.report = network, report
+
+    def __repr__(self) -> str:
+        return summary(self, "network", "report")
+
+    def forward(self, u: Float[Tensor, "N ..."]) -> Tensor:
+        """Outputs of the sparse network."""
+        return self.network(u)
+
+    def dense(self) -> nn.Module:
+        """A copy of the network as the module it was given as, with zeros among its weights: for state_dict,
+        torch.compile, export and everything else that takes a module, without this library."""
+        return copy.deepcopy(self.network)
+
+    def save(self, path: str | Path) -> None:
+        """Write its parameters and buffers, without the zeros; see `pruning.files`, and `load_state`."""
+        save_state(self.network.state_dict(), path)
+
+
+@torch.no_grad()
+def with_weights(network: nn.Module, plan: Plan, new: Mapping[str, Weighted]) -> nn.Module:
+    """A copy of a network with the weights and biases of new steps.
+
+    Raises:
+        RuntimeError: where the copy does not compute what the steps do.
+    """
+    out = plain_copy(network)
+    inside = "0." if type(out) in MODULES else ""  # of a network that is one module, the graph names the first of one
+    own = lambda name: out.get_parameter(name.removeprefix(inside))
+    for layer in plan.layers:
+        step = new[layer.node.name]
+        own(layer.weight).copy_(step.weight)
+        if step.bias is None or layer.bias is None:
+            continue
+        if layer.bias == "":
+            owner = layer.weight.rpartition(".")[0].removeprefix(inside.removesuffix(".")).removeprefix(".")
+            module = out.get_submodule(owner)
+            module.register_parameter("bias", nn.Parameter(step.bias.clone(), own(layer.weight).requires_grad))
+        elif layer.node.bias is not None:
+            own(layer.bias).copy_(step.bias)
+        else:
+            out.get_buffer(layer.bias.removeprefix(inside)).sub_(step.bias)
+    return out

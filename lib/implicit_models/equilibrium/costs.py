@@ -1,11 +1,12 @@
 """What the steps of the solvers cost: counts of operations times unit costs, by which "auto" chooses.
 
-    Picard step   of the whole batch in BLAS:   call + N n^2 product + N n (touch + map)
-    sweep         of the compiled kernel:       N n^2 sweep_product + N n (sweep_touch + map)
-    linear solve  of one sample's s states:     s^3/3 factor + 2 s^2 sweep_product
+    Picard step   of the whole batch in BLAS:   2 call + N n^2 product + N n (touch + smooth)
+    sweeps        of the compiled kernel:       call + n^2 pack + N n load, once, and then each
+                                                N n^2 sweep_product + N n (sweep_touch + sweep_smooth)
+    linear solve  of one sample's n states:     n^3/3 factor + 2 n^2 sweep_product
 
-Only ratios of them matter. The units are those that `python -m benchmarks.growth --units` printed on the machine named
-in `MACHINE`.
+Only ratios of them matter. The units were fitted to times of the steps themselves, measured by
+`python -m benchmarks.growth --units` on the machine that `MACHINE` names.
 """
 
 from __future__ import annotations
@@ -22,23 +23,31 @@ MACHINE = "AMD EPYC with AVX-512, one thread; torch 2.13 with MKL, numba 0.68"
 
 @dataclass(frozen=True)
 class Units:
-    """Nanoseconds: of a call of torch; of a multiply-add in BLAS, in a sweep and in a factorisation; of the passes
-    over one state beside the product in either; and of tanh or the logistic function."""
+    """Nanoseconds.
+
+    call: of an operation of torch or a kernel. product, sweep_product, factor: of a multiply-add in BLAS, in a sweep
+    and in a factorisation. touch, sweep_touch: of what is done to a state beside that; smooth, sweep_smooth: of tanh
+    or the logistic function. load, pack: of a state brought into a sweep's blocks and back, of an entry of A.
+    """
 
     call: float
     product: float
     touch: float
+    smooth: float
     sweep_product: float
     sweep_touch: float
+    sweep_smooth: float
+    load: float
+    pack: float
     factor: float
-    smooth: float
 
 
 UNITS = {
-    torch.float32: Units(4000.0, 0.0235, 0.15, 0.036, 1.1, 0.2, 0.5),
-    torch.float64: Units(4000.0, 0.048, 0.3, 0.072, 2.2, 0.25, 1.5),
+    torch.float32: Units(2000.0, 0.0225, 0.2, 0.45, 0.02, 0.5, 1.35, 2.3, 1.5, 0.2),
+    torch.float64: Units(2000.0, 0.048, 0.3, 1.4, 0.0415, 0.7, 4.0, 2.3, 1.6, 0.25),
 }
-SWEEPS_PER_STEP = 0.5  # a sweep uses new values for half of the states: the error falls by about the square of a step's
+SWEEPS_PER_STEP = 0.75  # sweeps use new values for half of the states; from 0.5 (A of one sign) to 0.9 (random A)
+FEW_STEPS, FEW_SWEEPS = 5, 5  # products that a random A takes: the first step needs none, a last sweep tells the residual
 
 
 def step_cost(n: int, N: int, dtype: torch.dtype, smooth: bool) -> float:
@@ -50,7 +59,13 @@ def step_cost(n: int, N: int, dtype: torch.dtype, smooth: bool) -> float:
 def sweep_cost(n: int, N: int, dtype: torch.dtype, smooth: bool) -> float:
     """Nanoseconds of one Gauss-Seidel sweep of N samples."""
     u = UNITS[dtype]
-    return N * n * (n * u.sweep_product + u.sweep_touch + (u.smooth if smooth else 0.0))
+    return N * n * (n * u.sweep_product + u.sweep_touch + (u.sweep_smooth if smooth else 0.0))
+
+
+def sweeps_cost(n: int, N: int, dtype: torch.dtype, smooth: bool, sweeps: float) -> float:
+    """Nanoseconds of so many sweeps, the one that tells the residual and what comes before them."""
+    u = UNITS[dtype]
+    return 3 * u.call + n * n * u.pack + N * n * u.load + (sweeps + 1) * sweep_cost(n, N, dtype, smooth)
 
 
 def solve_cost(n: int, dtype: torch.dtype) -> float:

@@ -229,7 +229,9 @@ def _in_double(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Ten
     wide = _swept(A.detach().double(), b.detach().double(), act, tight, start, 0)
     x = wide.x.to(b.dtype)
     residual = equilibrium_residual(A, b, x, act, tol_mode=s.tol_mode)
-    good = (residual <= s.tol) | (wide.status == CONVERGED) & (residual <= rounding_floor(A, b, x, act, s.relative))
+    good = residual <= s.tol
+    if not bool(good.all()):
+        good |= (wide.status == CONVERGED) & (residual <= rounding_floor(A, b, x, act, s.relative))
     status = torch.where(good, CONVERGED, torch.where(wide.status == CONVERGED, MAX_ITER, wide.status))
     return Solution.of((x, residual, wide.n_iter, status.to(torch.int8)), wide.method)
 

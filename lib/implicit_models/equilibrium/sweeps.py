@@ -34,9 +34,11 @@ PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
 
 _EXTRAPOLATE_EVERY = 4  # sweeps
 _LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
-# Self-loops of smooth states with Lipschitz constant times |a| up to here take one Newton step a sweep: with h(x) = x -
-# phi(rest + a x) the error is multiplied by 1 - h'(between) / h'(old), below 1 in size, and near the root by its own size.
-_ONE_STEP = 0.5
+# Self-loops of the logistic function up to here, and of tanh between -1 and 1, take one Newton step a sweep. With h(x) =
+# x - phi(rest + a x) the error is multiplied by 1 - h'(between) / h'(old): below 1 in size for a Lipschitz constant
+# times |a| up to 1/2 or a negative a; for a positive one h is convex beyond 0 on the side of `rest`, and steps that are
+# kept between 0 and the bound of tanh come down to the root from there.
+_ONE_STEP = 2.0
 GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
 # Rows of the table
 (
@@ -153,15 +155,20 @@ def _smooth_root(rest, old, a, code, scratch):
 @kernel
 def takes_one_step(a, code):
     """Whether a smooth state's self-loop a is solved by one Newton step a sweep."""
-    return abs(a) <= (4 * _ONE_STEP if code == SIGMOID else _ONE_STEP)
+    return abs(a) <= (_ONE_STEP if code == SIGMOID else 1.0)
 
 
 @kernel
-def _newton_step(like, x, value, a, code):
+def _newton_step(like, x, value, rest, a, code):
     """One step for the root of x = phi(rest + a x) from x, with value = phi(rest + a x)."""
-    one = spread(like, 1.0)
+    one, zero = spread(like, 1.0), spread(like, 0.0)
     slope = one - value * value if code == TANH else value * (one - value)
-    return x + (value - x) / (one - slope * spread(like, a))
+    new = x + (value - x) / (one - slope * spread(like, a))
+    if code == TANH and a > 0.5:
+        side = where_positive(rest, one, zero - one)
+        new = maximum(new * side, zero)
+        new = where_positive(new - one, one, new) * side
+    return new
 
 
 @kernel
@@ -212,7 +219,7 @@ def sweep(block):
                     new = value = _smooth(x, value, code[i])
                     if a != 0:
                         if takes_one_step(a, code[i]):
-                            new = _newton_step(x, old, value, a, code[i])
+                            new = _newton_step(x, old, value, rest, a, code[i])
                         else:
                             new = _smooth_root(rest, old, a, code[i], block.scratch)
                 difference = new - old

@@ -22,7 +22,7 @@ from torch.nn.functional import leaky_relu_
 
 from implicit_models.activations import Activation
 from implicit_models.equilibrium import fused
-from implicit_models.equilibrium.costs import SWEEPS_PER_STEP, remaining, smooth, step_cost, sweep_cost
+from implicit_models.equilibrium.costs import FEW_STEPS, FEW_SWEEPS, SWEEPS_PER_STEP, remaining, smooth, step_cost, sweeps_cost
 from implicit_models.matrices import check_finite
 
 MOST_STEPS = 60  # a slower contraction is for sweeps, whatever they cost
@@ -41,12 +41,11 @@ class Steps(NamedTuple):
 
 
 def pays(A: Tensor, N: int, act: Activation) -> bool:
-    """Whether a step in BLAS is cheaper than a compiled sweep, which needs fewer: one map for all states, and a batch
-    that is large enough."""
-    n, dtype = A.shape[0], A.dtype
+    """Whether the steps that a fast contraction takes are cheaper in BLAS than in sweeps; one map for all states."""
     if len(act.segments) != 1:
         return False
-    return step_cost(n, N, dtype, smooth(act)) < sweep_cost(n, N, dtype, smooth(act))
+    size = A.shape[0], N, A.dtype, smooth(act)
+    return FEW_STEPS * step_cost(*size) < sweeps_cost(*size, FEW_SWEEPS)
 
 
 def _map_in_place(act: Activation, like: Tensor) -> Callable[[Tensor], object]:
@@ -81,14 +80,14 @@ def _iterate(
     weight: float,
     tol: float,
     max_iter: int,
-    price: float,
+    dear: Callable[[float], bool],
 ) -> Steps:
     """Steps x <- image(offset + x M) until the largest change is at most tol, or until sweeps are cheaper.
 
     Args:
         image_: in place; start: None for zero, whose first step needs no product.
         floor, weight: scale of a sample, max(floor_i, weight max|x_i|).
-        price: cost of a sweep over that of a step.
+        dear: whether so many further steps cost more than the sweeps in their place.
     """
     out = torch.empty_like(offset)
     x = offset.clone() if start is None else torch.addmm(offset, start, M)
@@ -111,7 +110,7 @@ def _iterate(
             rate = change  # the first change was the state itself, 1 on its own scale
         if k > 2 or start is None:
             left = remaining(change, tol, rate)
-            if k + left > MOST_STEPS or left > 1 + price * (1 + SWEEPS_PER_STEP * left):
+            if k + left > MOST_STEPS or dear(left):
                 break
             ahead = math.ceil(left - 0.2) if k > 2 else math.ceil(0.6 * left)  # the first rate is the worst
             until = k + min(max(1, ahead), LOOKS_AHEAD)
@@ -119,8 +118,9 @@ def _iterate(
     return Steps(x, torch.from_numpy(ratio), k, False, rate < 1 and math.isfinite(float(x.sum())))
 
 
-def _price(n: int, N: int, act: Activation, dtype: torch.dtype) -> float:
-    return sweep_cost(n, N, dtype, smooth(act)) / step_cost(n, N, dtype, smooth(act))
+def _dear(n: int, N: int, act: Activation, dtype: torch.dtype) -> Callable[[float], bool]:
+    size = n, N, dtype, smooth(act)
+    return lambda left: left * step_cost(*size) > sweeps_cost(*size, SWEEPS_PER_STEP * left)
 
 
 def state_steps(
@@ -130,10 +130,10 @@ def state_steps(
     lipschitz = _norms(A, act)[0]
     dtype, bound = b.numpy().dtype, max(lipschitz, 0.05)
     floor = np.empty(0, dtype) if relative else np.ones(len(b), dtype)
-    price = _price(A.shape[0], len(b), act, b.dtype)
+    dear = _dear(A.shape[0], len(b), act, b.dtype)
     A, b = A.detach(), b.detach().contiguous()
     found = _iterate(
-        b, A.t(), _map_in_place(act, b), start, floor, 1.0 if relative else 0.0, tol / bound, max_iter, price
+        b, A.t(), _map_in_place(act, b), start, floor, 1.0 if relative else 0.0, tol / bound, max_iter, dear
     )
     return found._replace(change=found.change * bound)
 
@@ -144,8 +144,8 @@ def adjoint_steps(A: Tensor, slopes: Tensor, g: Tensor, act: Activation, tol: fl
     g = g.detach().contiguous()
     floor, bound = g.abs().amax(1).numpy(), max(lipschitz, 0.05)
     weight = 4 * torch.finfo(g.dtype).eps / tol
-    price = _price(A.shape[0], len(g), act, g.dtype)
+    dear = _dear(A.shape[0], len(g), act, g.dtype)
     found = _iterate(
-        g, A.detach(), lambda z: z.mul_(slopes), None, floor, weight, tol / bound, max_iter, price
+        g, A.detach(), lambda z: z.mul_(slopes), None, floor, weight, tol / bound, max_iter, dear
     )
     return found._replace(change=found.change * bound)

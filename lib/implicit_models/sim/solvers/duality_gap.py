@@ -42,7 +42,7 @@ def duality_gap(
     inf.
 
     Args:
-        G, C, zz: from `gram`.
+        G, C, zz: from `gram`; a `Gram` in place of G is not checked again.
         A: (r, d) candidates.
         kappa: radius of the ball, a number or one a row; inf for no ball.
         ball_mask: (d,) the columns whose l1 norm the ball bounds; None for all.

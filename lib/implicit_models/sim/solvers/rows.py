@@ -112,7 +112,7 @@ def solve_rows(
     kernels.
 
     Args:
-        G, C, zz: (d, d), (r, d), (r,) from `gram`.
+        G, C, zz: (d, d), (r, d), (r,) from `gram`; a `Gram` in place of G is not checked again.
         kappa: radius of the ball, a number or one a row; inf for no ball.
         ball_mask: (d,) the columns in the ball; None for all, all False for no ball.
         beta: l1 penalty on every column, a number or one a row.

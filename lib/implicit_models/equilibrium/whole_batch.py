@@ -26,7 +26,7 @@ from implicit_models.equilibrium.costs import FEW_STEPS, FEW_SWEEPS, SWEEPS_PER_
 from implicit_models.matrices import check_finite
 
 MOST_STEPS = 60  # a slower contraction is for sweeps, whatever they cost
-LOOKS_AHEAD = 8  # steps at most between two looks at the change
+LOOKS_AHEAD, FIRST_LOOK = 8, 3  # steps at most between two looks at the change, and after the first
 
 
 class Steps(NamedTuple):
@@ -94,7 +94,7 @@ def _iterate(
     image_(x)
     dtype = x.numpy().dtype
     register, unit, ratio = np.empty(64, dtype), dtype.type(weight), np.empty(len(x), dtype)
-    k, last, before, rate, until = 1, 1, math.inf, 1.0, 2
+    k, last, before, rate, until, missed = 1, 1, math.inf, 1.0, 2, -1
     while k < max_iter:
         image_(torch.addmm(offset, x, M, out=out))
         x, out = out, x
@@ -109,11 +109,13 @@ def _iterate(
         elif start is None:
             rate = change  # the first change was the state itself, 1 on its own scale
         if k > 2 or start is None:
-            left = remaining(change, tol, rate)
+            # what was said before has passed: contraction slows as the fast part of the error dies away
+            missed += k > 2
+            left = (1 + max(missed, 0)) * remaining(change, tol, rate)
             if k + left > MOST_STEPS or dear(left):
                 break
-            ahead = math.ceil(left - 0.2) if k > 2 else math.ceil(0.6 * left)  # the first rate is the worst
-            until = k + min(max(1, ahead), LOOKS_AHEAD)
+            ahead = left / (1 + max(missed, 0)) - 0.2 if k > 2 else min(0.6 * left, FIRST_LOOK)  # the first is coarse
+            until = k + min(max(1, math.ceil(ahead)), LOOKS_AHEAD)
         last, before = k, change
     return Steps(x, torch.from_numpy(ratio), k, False, rate < 1 and math.isfinite(float(x.sum())))
 

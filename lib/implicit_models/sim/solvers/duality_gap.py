@@ -19,14 +19,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.sim.problem import L1, NoPenalty, Objective, Perspective, Tolerance
-from implicit_models.sim.solvers.gram import as_matrix, check_rows
+from implicit_models.sim.solvers.gram import Gram, as_matrix, check_rows
 from implicit_models.sim.solvers.unpenalised import FreeBlock, factor
 
 NOTHING = 1e-9  # correlations with unit columns below this share of ||z|| are no reason for a ball to be tight
 
 
 def duality_gap(
-    G: Float[np.ndarray, "d d"],
+    G: Float[np.ndarray, "d d"] | Gram,
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
     A: Float[np.ndarray, "r d"],

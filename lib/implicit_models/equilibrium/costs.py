@@ -6,7 +6,7 @@
     linear solve  of one sample's n states:     n^3/3 factor + 2 n^2 sweep_product
 
 Only ratios of them matter. The units were fitted to times of the steps themselves, measured by
-`python -m benchmarks.growth --units` on the machine that `MACHINE` names.
+`python -m benchmarks.step_costs` on the machine that `MACHINE` names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ UNITS = {
     torch.float64: Units(2000.0, 0.048, 0.3, 1.4, 0.0415, 0.7, 4.0, 2.3, 1.6, 0.25),
 }
 SWEEPS_PER_STEP = 0.75  # sweeps use new values for half of the states; from 0.5 (A of one sign) to 0.9 (random A)
-FEW_STEPS, FEW_SWEEPS = 5, 5  # products that a random A takes: the first step needs none, a last sweep tells the residual
+# What a random A takes: a first step needs no product, a last sweep tells the residual
+FEW_STEPS, FEW_SWEEPS = 5, 5
 
 
 def step_cost(n: int, N: int, dtype: torch.dtype, smooth: bool) -> float:

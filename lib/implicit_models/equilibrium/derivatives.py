@@ -130,7 +130,7 @@ def _stepped(A: Tensor, x: Tensor, g: Tensor, act: Activation, s: SolverSettings
     slopes = compiled.slopes(act, x)
     steps = whole_batch.adjoint_steps(A, slopes, g, act, s.tol, s.max_iter) if s.max_iter >= LEAST_ITER else None
     if steps is not None and steps.done:
-        n_iter = torch.full((len(g),), steps.count, dtype=torch.int32)
+        n_iter = torch.full((len(g),), steps.taken, dtype=torch.int32)
         found = Solution.of((steps.x, steps.change, n_iter, torch.zeros(len(g), dtype=torch.int8)), "picard")
     else:
         found = _swept(A, slopes, g, act, s)

@@ -36,7 +36,11 @@ def smooth_in_place(z, tanh, scratch):
             for r in range(count - whole):
                 scratch[r] = z[whole + r]
         v = load(spare if last else pointer, 0 if last else k)
-        store(spare if last else pointer, 0 if last else k, vector_tanh(pointer, v) if tanh else vector_sigmoid(pointer, v))
+        store(
+            spare if last else pointer,
+            0 if last else k,
+            vector_tanh(pointer, v) if tanh else vector_sigmoid(pointer, v),
+        )
     for r in range(count - whole):
         z[whole + r] = scratch[r]
     return z.size + scratch.size  # pointers do not keep arrays alive: these are used to the end
@@ -44,7 +48,7 @@ def smooth_in_place(z, tanh, scratch):
 
 @kernel
 def worst_change(new, old, floor, weight, scratch, ratio):
-    """Largest ratio_i = max|new - old| / max(floor_i, weight max|new|) of a row, 0 for 0 / 0; without `floor`, 0 for it.
+    """Largest of the rows' ratio_i = max|new - old| / max(floor_i, weight max|new|), 0 for 0 / 0; an empty floor is 0.
 
     Args:
         new, old: (N, n) contiguous. What is not finite may be passed over: whoever calls looks for it.

@@ -163,12 +163,12 @@ def solve_state(
             bad, (b, x0) = mask_not_finite(b, x0)
         steps = whole_batch.state_steps(A, b, act, x0, s.tol, s.relative, s.max_iter)
         if steps.done:
-            n_iter = torch.full((N,), steps.count, dtype=torch.int32)
+            n_iter = torch.full((N,), steps.taken, dtype=torch.int32)
             values = steps.x, steps.change, n_iter, torch.zeros(N, dtype=torch.int8)
             if bad is not None:
                 mark_not_finite(bad, *values)
             return Solution.of(values, "picard")
-        b, spent = given, steps.count if steps.nearer else 0
+        b, spent = given, steps.taken if steps.nearer else 0
         x0 = steps.x if steps.nearer else x0
         if bad is not None:
             x0 = None if x0 is None else x0.masked_fill(bad[:, None], 0)
@@ -194,11 +194,12 @@ def _swept(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor 
         return found
     if single:
         # where some are slow, rounding may hide what is left of others from their own sums
-        left = equilibrium_residual(A, b, found.x, act, tol_mode=s.tol_mode)
-        hidden = torch.nonzero((found.status == CONVERGED) & (left > s.tol)).flatten()
-        found.residual[hidden] = left[hidden]
+        own = equilibrium_residual(A, b, found.x, act, tol_mode=s.tol_mode)
+        hidden = torch.nonzero((found.status == CONVERGED) & (own > s.tol)).flatten()
+        found.residual[hidden] = own[hidden]
         rows = torch.cat([rows, hidden])
-        improve(found[:4], rows, _in_double(A, b[rows], act, s, _finite_start(found.x[rows]), most - budget))
+        wide = _in_double(A, b[rows], act, s, _finite_start(found.x[rows]), most - budget)
+        improve(found[:4], rows, wide[:4])
         return Solution.of(found[:4], method)
     left = most - budget
     seconds = ["newton", "gauss_seidel"] if newton_first(A, act, found.residual[rows], s.tol, budget, left) else []

@@ -34,10 +34,10 @@ PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
 
 _EXTRAPOLATE_EVERY = 4  # sweeps
 _LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
-# Self-loops of the logistic function up to here, and of tanh between -1 and 1, take one Newton step a sweep. With h(x) =
-# x - phi(rest + a x) the error is multiplied by 1 - h'(between) / h'(old): below 1 in size for a Lipschitz constant
-# times |a| up to 1/2 or a negative a; for a positive one h is convex beyond 0 on the side of `rest`, and steps that are
-# kept between 0 and the bound of tanh come down to the root from there.
+# Self-loops of the logistic function up to here, and of tanh between -1 and 1, take one Newton step a sweep. With
+# h(x) = x - phi(rest + a x) the error is multiplied by 1 - h'(between) / h'(old): below 1 in size for a Lipschitz
+# constant times |a| up to 1/2 or a negative a; for a positive one h is convex beyond 0 on the side of `rest`, and steps
+# that are kept between 0 and the bound of tanh come down to the root from there.
 _ONE_STEP = 2.0
 GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
 # Rows of the table

@@ -22,7 +22,15 @@ from torch.nn.functional import leaky_relu_
 
 from implicit_models.activations import Activation
 from implicit_models.equilibrium import fused
-from implicit_models.equilibrium.costs import FEW_STEPS, FEW_SWEEPS, SWEEPS_PER_STEP, remaining, smooth, step_cost, sweeps_cost
+from implicit_models.equilibrium.costs import (
+    FEW_STEPS,
+    FEW_SWEEPS,
+    SWEEPS_PER_STEP,
+    remaining,
+    smooth,
+    step_cost,
+    sweeps_cost,
+)
 from implicit_models.matrices import check_finite
 
 MOST_STEPS = 60  # a slower contraction is for sweeps, whatever they cost
@@ -35,7 +43,7 @@ class Steps(NamedTuple):
 
     x: Tensor
     change: Tensor
-    count: int
+    taken: int
     done: bool
     nearer: bool = True
 
@@ -147,7 +155,5 @@ def adjoint_steps(A: Tensor, slopes: Tensor, g: Tensor, act: Activation, tol: fl
     floor, bound = g.abs().amax(1).numpy(), max(lipschitz, 0.05)
     weight = 4 * torch.finfo(g.dtype).eps / tol
     dear = _dear(A.shape[0], len(g), act, g.dtype)
-    found = _iterate(
-        g, A.detach(), lambda z: z.mul_(slopes), None, floor, weight, tol / bound, max_iter, dear
-    )
+    found = _iterate(g, A.detach(), lambda z: z.mul_(slopes), None, floor, weight, tol / bound, max_iter, dear)
     return found._replace(change=found.change * bound)

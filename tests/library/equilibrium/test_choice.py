@@ -45,7 +45,7 @@ def test_the_choice_costs_at_most_half_more_than_the_best(n, N, kind, activation
     elif total == counts["gauss_seidel"]:  # no steps before
         spent = costs["gauss_seidel"]
     else:
-        spent = (steps.count - 1) * step_cost(*size) + sweeps_cost(*size, max(total - steps.count - 1, 0))
+        spent = (steps.taken - 1) * step_cost(*size) + sweeps_cost(*size, max(total - steps.taken - 1, 0))
     assert bool(chosen.converged.all()) and spent <= 1.5 * min(costs.values())
 
 

@@ -13,12 +13,15 @@ Source:
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.activations import Activation
-from implicit_models.equilibrium import compiled
+from implicit_models.equilibrium import compiled, whole_batch
 from implicit_models.equilibrium.anderson import anderson
 from implicit_models.equilibrium.convergence import (
     CONVERGED,
@@ -32,12 +35,14 @@ from implicit_models.equilibrium.convergence import (
 from implicit_models.equilibrium.picard import AdjointMap, mark_not_finite, mask_not_finite, picard
 from implicit_models.equilibrium.settings import SolverSettings
 from implicit_models.equilibrium.solve import (
-    NEWTON_UP_TO,
+    LEAST_ITER,
     NOT_AN_IMAGE,
     SWEEPS_BEFORE_NEWTON,
+    SWEEPS_IN_SINGLE,
     Solution,
     damping_of,
     improve,
+    newton_first,
     slow_samples,
 )
 from implicit_models.equilibrium.triangular import TriangularPlan, substitute_adjoint
@@ -91,6 +96,50 @@ def _substituted(plan: TriangularPlan, b: Tensor, x: Tensor, g: Tensor) -> Found
     return v, v.new_zeros(v.shape[0]), torch.full_like(status, plan.depth, dtype=torch.int32), status
 
 
+def _swept(A: Tensor, slopes: Tensor, g: Tensor, act: Activation, s: SolverSettings) -> Solution:
+    """Compiled sweeps; with "auto", slow samples go on in double precision, and there to a factorisation."""
+    method, auto, single = "gauss_seidel", s.solver == "auto", g.dtype == torch.float32
+    budget = min(s.max_iter, SWEEPS_IN_SINGLE if single else SWEEPS_BEFORE_NEWTON) if auto else s.max_iter
+    found = Solution.of(compiled.solve_adjoint(method, A, slopes, g, s.tol, budget), method)
+    rows = slow_samples(found, budget) if found.failed and auto else None
+    if rows is None or not rows.numel():
+        return found
+    left = s.max_iter - budget
+    if single and left:
+        # no more is asked than single precision holds: 4 eps of the adjoint, which sweeps from zero approach from below
+        size = row_max(found.x[rows]) / row_max(g[rows])
+        held = torch.finfo(g.dtype).eps * float(torch.where(torch.isfinite(size), size, 0).min())
+        asked = replace(s, max_iter=left, tol=max(s.tol, held))
+        wide = _swept(A.double(), slopes[rows].double(), g[rows].double(), act, asked)
+        improve(found[:4], rows, (wide.x.to(g.dtype), wide.residual.to(g.dtype), wide.n_iter, wide.status))
+    elif left and not newton_first(A, act, found.residual[rows], s.tol, budget, left):
+        improve(found[:4], rows, compiled.solve_adjoint(method, A, slopes[rows], g[rows], s.tol, s.max_iter))
+    found = Solution.of(found[:4], method)
+    rows = slow_samples(found, budget) if found.failed else rows[:0]
+    if rows.numel() and not (single and left):
+        improve(found[:4], rows, _direct(A, slopes[rows], g[rows], s.tol))
+        found = Solution.of(found[:4], method)
+    return found
+
+
+def _stepped(A: Tensor, x: Tensor, g: Tensor, act: Activation, s: SolverSettings) -> Solution:
+    """Steps of the whole batch, as the state was found; sweeps where these do not end."""
+    bad = None
+    if not math.isfinite(float(g.sum() + x.sum())):
+        bad, (g, x) = mask_not_finite(g, x)
+    slopes = compiled.slopes(act, x)
+    steps = whole_batch.adjoint_steps(A, slopes, g, act, s.tol, s.max_iter) if s.max_iter >= LEAST_ITER else None
+    if steps is not None and steps.done:
+        n_iter = torch.full((len(g),), steps.taken, dtype=torch.int32)
+        found = Solution.of((steps.x, steps.change, n_iter, torch.zeros(len(g), dtype=torch.int8)), "picard")
+    else:
+        found = _swept(A, slopes, g, act, s)
+    if bad is not None and bool(bad.any()):
+        mark_not_finite(bad, *found[:4])
+        found = Solution.of(found[:4], found.method)
+    return found
+
+
 def solve_adjoint(
     A: Tensor,
     b: Tensor | None,
@@ -111,15 +160,9 @@ def solve_adjoint(
         slopes = compiled.slopes(act, x)
         if method == "newton":
             return Solution.of(_direct(A, slopes, g, s.tol), method)
-        direct = s.solver == "auto" and A.shape[0] <= NEWTON_UP_TO
-        budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if direct else s.max_iter
-        found = Solution.of(compiled.solve_adjoint(method, A, slopes, g, s.tol, budget), method)
-        if found.failed and direct:
-            rows = slow_samples(found, budget)
-            if rows.numel():
-                improve(found[:4], rows, _direct(A, slopes[rows], g[rows], s.tol))
-                found = Solution.of(found[:4], method)
-        return found
+        return _swept(A, slopes, g, act, s)
+    if method == "picard" and s.solver == "auto" and compiled.supports(A, act):
+        return _stepped(A, x, g, act, s)
     bad, (g, x) = mask_not_finite(g, x)
     any_bad = bool(bad.any())
     if b is not None and any_bad:

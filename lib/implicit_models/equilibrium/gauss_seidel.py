@@ -41,6 +41,7 @@ from .sweeps import (
     extrapolate,
     freeze,
     sweep,
+    takes_one_step,
 )
 
 CONVERGED, MAX_ITER, DIVERGING, NOT_FINITE, SINGULAR = 0, 1, 2, 3, 4
@@ -55,7 +56,7 @@ _MARGIN, _LEAST_MARGIN = 0.8, 1e-4  # of the tolerance, for the change of a swee
 @kernel
 def _pack_rows(A, code, slope, reverse, picard, block):
     """Fill what sweeps need of A and of the activation. Returns a bound of residual / change after a sweep."""
-    n, n_pad, lipschitz, adjoint = A.shape[0], block.n_pad, 1.0, block.adjoint
+    n, n_pad, lipschitz, adjoint, loop = A.shape[0], block.n_pad, 1.0, block.adjoint, 0.0
     codes, slopes, diagonal = block.code, block.slope, block.diagonal
     for row in range(n_pad):
         codes[row], slopes[row], picard[row], diagonal[row] = PIECEWISE_LINEAR, 0, 0, 0
@@ -67,12 +68,15 @@ def _pack_rows(A, code, slope, reverse, picard, block):
             picard[row] = a >= (4 if code[i] == SIGMOID else 1) or (code[i] == PIECEWISE_LINEAR and slope[i] * a >= 1)
             if code[i] == PIECEWISE_LINEAR:
                 lipschitz = max(lipschitz, abs(slope[i]))
+            elif takes_one_step(a, code[i]):
+                loop = max(loop, abs(a) / (4 if code[i] == SIGMOID else 1))
         # where the scalar equation has no unique solution the state takes a Picard step
         diagonal[row] = 0 if picard[row] else a
     for row in range(n_pad):
         block.above[row] = 1 / (1 - diagonal[row])
         block.below[row] = slopes[row] / (1 - slopes[row] * diagonal[row])
-    return pack(A, adjoint, reverse, picard, n_pad, block.panel, block.corner) * lipschitz
+    # one Newton step of a state on itself leaves at most its loop gain times the step
+    return pack(A, adjoint, reverse, picard, n_pad, block.panel, block.corner) * lipschitz + loop
 
 
 @kernel

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.convergence import CONVERGED
@@ -44,17 +43,12 @@ from implicit_models.equilibrium.solve import (
 )
 from implicit_models.equilibrium.triangular import TriangularPlan, triangular_plan
 from implicit_models.matrices import product
+from implicit_models.projection import transformed
 
 ONCE = (
     "the implicit gradient is differentiable once; use backward='unroll' for second derivatives, or differentiate in"
     " forward mode first: torch.func.jacrev(torch.func.jacfwd(f))"
 )
-
-
-def transformed() -> bool:
-    """Whether a transform of torch.func or forward-mode differentiation is going on: tensors may then have no values to
-    read."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def _batched(t: Tensor | None) -> bool:

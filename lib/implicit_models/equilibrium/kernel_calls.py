@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from implicit_models.activations import resolve_activation
+from implicit_models.equilibrium.fused import norms, smooth_in_place, worst_change
 from implicit_models.equilibrium.gauss_seidel import gauss_seidel, gauss_seidel_adjoint
 from implicit_models.equilibrium.newton import newton, newton_adjoint
 from implicit_models.equilibrium.recurrence import recurrence
@@ -22,5 +23,8 @@ def call_all() -> None:
             solve(A, b, code, A[0], None, 1e-3, True, 2)
         gauss_seidel_adjoint(A, b, b, 1e-3, 2)
         newton_adjoint(A, b, b)
+        norms(A, A[0].copy())
+        smooth_in_place(b[0].copy(), True, np.empty(64, b.dtype))
+        worst_change(b, A, A[0], A.dtype.type(1), np.empty(64, b.dtype), A[0].copy())
         M.requires_grad_()
         recurrence(M, u, M, u, None, None, S, None, act, SolverSettings())[0].sum().backward()

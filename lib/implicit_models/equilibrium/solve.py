@@ -5,9 +5,11 @@ The automatic choice:
     sparse A                    substitution if it does not feed back (triangular.py), else damped Picard
     softmax or max-pool blocks  the same for a dense triangular A, else Picard
     GPU, half precision         damped Picard
-    dense on the CPU            Gauss-Seidel: compiled, the diagonal in closed form, extrapolated; a piecewise-linear
-                                sample that is still slow goes on to Newton from its iterate (small states), which
-                                needs the activation pattern only
+    dense on the CPU            what `costs` says is cheapest: Picard steps of the whole batch in BLAS where the map
+                                contracts fast (`whole_batch`), else Gauss-Seidel from there: compiled, the diagonal in
+                                closed form, extrapolated. A sample in single precision that is still slow is solved in
+                                double; one that is piecewise linear and slow there goes on to Newton from its iterate
+                                where that costs less than the sweeps left, as it needs the activation pattern only
 
 Source:
     Tsai (2024), section 2.3 (Picard), Remark 3 (substitution).
@@ -15,6 +17,8 @@ Source:
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,27 +26,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
-from implicit_models.equilibrium import compiled
+from implicit_models.equilibrium import compiled, whole_batch
 from implicit_models.equilibrium.anderson import anderson
 from implicit_models.equilibrium.convergence import (
     CONVERGED,
     DIVERGED,
     MAX_ITER,
+    NOT_FINITE,
     SINGULAR,
     equilibrium_residual,
     report_failure,
     row_max,
 )
+from implicit_models.equilibrium.costs import remaining, solve_cost, sweep_cost
 from implicit_models.equilibrium.picard import StateMap, mark_not_finite, mask_not_finite, picard
-from implicit_models.equilibrium.result import EquilibriumResult, Solution, result_of
+from implicit_models.equilibrium.result import EquilibriumResult, Solution, result_of, rounding_floor
 from implicit_models.equilibrium.settings import SolverSettings, cached_settings
 from implicit_models.equilibrium.triangular import TriangularPlan, substitute, triangular_plan
 from implicit_models.matrices import check_finite, diagonal
 
-NEWTON_UP_TO = 256  # states: above, one factorisation per sample costs more than the sweeps it saves
 NOT_AN_IMAGE = ("anderson", "damped_picard")  # their x is a mixture, not phi of something: slopes need z, not x
 SWEEPS_BEFORE_NEWTON = 60  # random A takes about 15, stiff A about 40
-NEWTON_STEPS = 40
+SWEEPS_IN_SINGLE = 16  # then rounding in the slow modes costs more sweeps than double precision takes in all
+NEWTON_STEPS, USUAL_NEWTON_STEPS = 40, 3
+LEAST_ITER = 8  # of max_iter, for steps of the whole batch before sweeps
 
 
 def check_problem(A: Any, b: Any, x0: Any = None) -> None:
@@ -150,27 +157,98 @@ def solve_state(
             return _iterate("picard", A, b, act, x0, s, s.max_iter, damped=True)
         return _substituted(plan, A, b, act, s)
 
-    method = "gauss_seidel"
-    budget = min(s.max_iter, SWEEPS_BEFORE_NEWTON) if _newton_helps(A, act) else s.max_iter
+    N, spent, bad, given = b.shape[0], 0, None, b
+    if s.max_iter >= LEAST_ITER and N and whole_batch.pays(A, N, act):
+        if not math.isfinite(float(b.sum() if x0 is None else b.sum() + x0.sum())):
+            bad, (b, x0) = mask_not_finite(b, x0)
+        steps = whole_batch.state_steps(A, b, act, x0, s.tol, s.relative, s.max_iter)
+        if steps.done:
+            n_iter = torch.full((N,), steps.taken, dtype=torch.int32)
+            values = steps.x, steps.change, n_iter, torch.zeros(N, dtype=torch.int8)
+            if bad is not None:
+                mark_not_finite(bad, *values)
+            return Solution.of(values, "picard")
+        b, spent = given, steps.taken if steps.nearer else 0
+        x0 = steps.x if steps.nearer else x0
+        if bad is not None:
+            x0 = None if x0 is None else x0.masked_fill(bad[:, None], 0)
+    return _swept(A, b, act, s, x0, spent)
+
+
+def _swept(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None, spent: int) -> Solution:
+    """Compiled sweeps, then for what is slow: substitution, double precision, Newton. spent: of max_iter."""
+    method, most = "gauss_seidel", s.max_iter - spent
+    single = b.dtype == torch.float32
+    budget = min(most, SWEEPS_IN_SINGLE if single else SWEEPS_BEFORE_NEWTON)
     found = Solution.of(compiled.solve(method, A, b, act, x0, s.tol, s.relative, budget), method)
-    if found.failed:
-        plan = (
-            triangular_plan(A, act) if slow_samples(found, budget).numel() else None
-        )  # A may be triangular in another order
-        if plan is not None:
-            return _substituted(plan, A, b, act, s)
-    if not found.failed or budget == s.max_iter:
+    if spent:
+        found.n_iter.add_(spent)
+        found.n_iter[found.status == NOT_FINITE] = 0
+    rows = slow_samples(found, spent + budget) if found.failed else None
+    if rows is None or not rows.numel():
         return found
-    for second in ("newton", "gauss_seidel"):  # should Newton go round in circles, sweeps have the last word
-        rows = slow_samples(found, budget)
+    plan = triangular_plan(A, act)  # A may be triangular in another order
+    if plan is not None:
+        return _substituted(plan, A, b, act, s)
+    if budget == most:
+        return found
+    if single:
+        # where some are slow, rounding may hide what is left of others from their own sums
+        own = equilibrium_residual(A, b, found.x, act, tol_mode=s.tol_mode)
+        hidden = torch.nonzero((found.status == CONVERGED) & (own > s.tol)).flatten()
+        found.residual[hidden] = own[hidden]
+        rows = torch.cat([rows, hidden])
+        wide = _in_double(A, b[rows], act, s, _finite_start(found.x[rows]), most - budget)
+        improve(found[:4], rows, wide[:4])
+        return Solution.of(found[:4], method)
+    left = most - budget
+    seconds = ["newton", "gauss_seidel"] if newton_first(A, act, found.residual[rows], s.tol, budget, left) else []
+    for second in seconds or (["gauss_seidel", "newton"] if act.piecewise_linear else ["gauss_seidel"]):
+        rows = slow_samples(found, spent + budget)
         if not rows.numel():
             break
-        start = found.x[rows] if bool(torch.isfinite(found.x[rows]).all()) else None
-        limit = min(NEWTON_STEPS, s.max_iter - budget) if second == "newton" else s.max_iter - budget
+        start = _finite_start(found.x[rows])
+        limit = min(NEWTON_STEPS, left) if second == "newton" else left
         improve(found[:4], rows, compiled.solve(second, A, b[rows], act, start, s.tol, s.relative, limit))
         if second == "newton" and 2 * rows.numel() > b.shape[0]:
             method = "newton"  # most samples were slow: the adjoint is best solved directly as well
     return Solution.of(found[:4], method)
+
+
+def _finite_start(x: Tensor) -> Tensor | None:
+    return x if bool(torch.isfinite(x).all()) else None
+
+
+def _in_double(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor | None, most: int) -> Solution:
+    """Samples in single precision whose sweeps are slow, solved in double precision and rounded.
+
+    Rounding leaves some units in the last place; what is left of the tolerance is asked for. A sample is converged
+    where the rounded state is, to the tolerance or to `rounding_floor`.
+    """
+    tight = replace(s, tol=s.tol / 4, max_iter=most)
+    start = None if x0 is None else x0.double()
+    wide = _swept(A.detach().double(), b.detach().double(), act, tight, start, 0)
+    x = wide.x.to(b.dtype)
+    residual = equilibrium_residual(A, b, x, act, tol_mode=s.tol_mode)
+    good = residual <= s.tol
+    if not bool(good.all()):
+        good |= (wide.status == CONVERGED) & (residual <= rounding_floor(A, b, x, act, s.relative))
+    status = torch.where(good, CONVERGED, torch.where(wide.status == CONVERGED, MAX_ITER, wide.status))
+    return Solution.of((x, residual, wide.n_iter, status.to(torch.int8)), wide.method)
+
+
+def newton_first(A: Tensor, act: Activation, residual: Tensor, tol: float, sweeps: int, left: int) -> bool:
+    """Whether linear solves are the cheaper way on for samples whose residual is what so many sweeps left.
+
+    Sweeps are extrapolated at the rate that the median residual tells, from 1; those that max_iter forbids cannot end.
+    """
+    if not act.piecewise_linear:
+        return False
+    typical = float(residual.median())
+    rate = typical ** (1 / sweeps) if 0 < typical < 1 else 1.0
+    more = remaining(typical, tol, rate)
+    n, dtype = A.shape[0], A.dtype
+    return more > left or USUAL_NEWTON_STEPS * solve_cost(n, dtype) < more * sweep_cost(n, 1, dtype, False)
 
 
 def slow_samples(found: Solution, budget: int) -> Tensor:
@@ -179,10 +257,6 @@ def slow_samples(found: Solution, budget: int) -> Tensor:
         (found.status == MAX_ITER) & (found.n_iter >= budget) | (found.status == DIVERGED) | (found.status == SINGULAR)
     )
     return torch.nonzero(worth).flatten()
-
-
-def _newton_helps(A: Tensor, act: Activation) -> bool:
-    return act.piecewise_linear and A.shape[0] <= NEWTON_UP_TO
 
 
 def _substituted(plan: TriangularPlan, A: Tensor, b: Tensor, act: Activation, s: SolverSettings) -> Solution:

@@ -34,6 +34,11 @@ PIECEWISE_LINEAR, TANH, SIGMOID = 0, 1, 2
 
 _EXTRAPOLATE_EVERY = 4  # sweeps
 _LEAST_RATIO, _LARGEST_RATIO = 0.3, 0.9999  # of successive changes, for an extrapolation
+# Self-loops of the logistic function up to here, and of tanh between -1 and 1, take one Newton step a sweep. With
+# h(x) = x - phi(rest + a x) the error is multiplied by 1 - h'(between) / h'(old): below 1 in size for a Lipschitz
+# constant times |a| up to 1/2 or a negative a; for a positive one h is convex beyond 0 on the side of `rest`, and steps
+# that are kept between 0 and the bound of tanh come down to the root from there.
+_ONE_STEP = 2.0
 GROWTH_LIMIT = 1e12  # changes this much larger than the first are taken for divergence
 # Rows of the table
 (
@@ -148,6 +153,25 @@ def _smooth_root(rest, old, a, code, scratch):
 
 
 @kernel
+def takes_one_step(a, code):
+    """Whether a smooth state's self-loop a is solved by one Newton step a sweep."""
+    return abs(a) <= (_ONE_STEP if code == SIGMOID else 1.0)
+
+
+@kernel
+def _newton_step(like, x, value, rest, a, code):
+    """One step for the root of x = phi(rest + a x) from x, with value = phi(rest + a x)."""
+    one, zero = spread(like, 1.0), spread(like, 0.0)
+    slope = one - value * value if code == TANH else value * (one - value)
+    new = x + (value - x) / (one - slope * spread(like, a))
+    if code == TANH and a > 0.5:
+        side = where_positive(rest, one, zero - one)
+        new = maximum(new * side, zero)
+        new = where_positive(new - one, one, new) * side
+    return new
+
+
+@kernel
 def sweep(block):
     """One sweep over all states of a block.
 
@@ -179,24 +203,27 @@ def sweep(block):
                 for q in range(r):
                     rest = multiply_add(spread(x, corner[i * ROWS + q]), load(x, (row + q) * samples + lane), rest)
                 old = load(x, position)
+                a, value = diagonal[i], rest
+                if a != 0:
+                    value = multiply_add(spread(x, a), old, rest)
                 if adjoint:
                     new = rest * load(gain, position)
+                    if a != 0:  # gain = d / (1 - d A_ii)
+                        d = load(gain, position)
+                        value = value * (d / multiply_add(d, spread(x, a), spread(x, 1.0)))
                 elif code[i] == PIECEWISE_LINEAR:
                     new = _piecewise_linear(x, rest, above[i], below[i])
-                elif diagonal[i] == 0:
-                    new = _smooth(x, rest, code[i])
-                else:
-                    new = _smooth_root(rest, old, diagonal[i], code[i], block.scratch)
-                difference = new - old
-                if diagonal[i] != 0:
-                    value = multiply_add(spread(x, diagonal[i]), old, rest)
-                    if adjoint:  # gain = d / (1 - d A_ii)
-                        d = load(gain, position)
-                        value = value * (d / multiply_add(d, spread(x, diagonal[i]), spread(x, 1.0)))
-                    elif code[i] == PIECEWISE_LINEAR:
+                    if a != 0:
                         value = _piecewise_linear(x, value, 1.0, slope[i])
-                    else:
-                        value = _smooth(x, value, code[i])
+                else:
+                    new = value = _smooth(x, value, code[i])
+                    if a != 0:
+                        if takes_one_step(a, code[i]):
+                            new = _newton_step(x, old, value, rest, a, code[i])
+                        else:
+                            new = _smooth_root(rest, old, a, code[i], block.scratch)
+                difference = new - old
+                if a != 0:
                     difference = where_positive(active, difference, value - old)
                 new = where_positive(active, new, old)
                 store(x, position, new)

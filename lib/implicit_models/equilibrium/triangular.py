@@ -73,6 +73,10 @@ def triangular_plan(A: Tensor, act: Activation) -> TriangularPlan | None:
     """The substitution plan of A, or None when A feeds back between blocks, or a state on itself by gamma_i A_ii >=
     1."""
     check_finite(A.detach())
+    if A.layout is torch.strided and act.componentwise:  # two states that read each other: most dense matrices
+        reads = (A.detach() != 0).fill_diagonal_(False)
+        if bool((reads & reads.t()).any()):
+            return None
     M = scipy_csr(A)
     diagonal = M.diagonal()
     componentwise = np.zeros(act.n, dtype=bool)

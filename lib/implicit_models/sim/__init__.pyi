@@ -32,6 +32,7 @@ from .solvers.bisection import solve_on_path as solve_on_path
 from .solvers.duality_gap import duality_gap as duality_gap
 from .solvers.duality_gap import is_certified as is_certified
 from .solvers.elimination import eliminate as eliminate
+from .solvers.gram import Gram as Gram
 from .solvers.gram import gram as gram
 from .solvers.perspective import solve_perspective_rows as solve_perspective_rows
 from .solvers.rows import Path as Path

@@ -96,7 +96,11 @@ def test_one_state_closed_form(dtype, a):
     for name, exact in expected.items():
         x, residual, n_iter, status = solve(A, b, name, tol=tol)
         np.testing.assert_allclose(x, exact, rtol=20 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps, err_msg=name)
-        assert (status == CONVERGED).all() and (residual <= tol).all() and (n_iter <= 4).all()
+        assert (
+            (status == CONVERGED).all()
+            and (residual <= tol).all()
+            and (n_iter <= (8 if name in ("tanh", "sigmoid") else 4)).all()
+        )
 
 
 @pytest.mark.parametrize("diagonal", [0.0, -4.0])

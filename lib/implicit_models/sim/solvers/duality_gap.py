@@ -19,14 +19,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from implicit_models.sim.problem import L1, NoPenalty, Objective, Perspective, Tolerance
-from implicit_models.sim.solvers.gram import as_matrix, check_rows
+from implicit_models.sim.solvers.gram import Gram, as_matrix, check_rows
 from implicit_models.sim.solvers.unpenalised import FreeBlock, factor
 
 NOTHING = 1e-9  # correlations with unit columns below this share of ||z|| are no reason for a ball to be tight
 
 
 def duality_gap(
-    G: Float[np.ndarray, "d d"],
+    G: Float[np.ndarray, "d d"] | Gram,
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
     A: Float[np.ndarray, "r d"],
@@ -42,7 +42,7 @@ def duality_gap(
     inf.
 
     Args:
-        G, C, zz: from `gram`.
+        G, C, zz: from `gram`; a `Gram` in place of G is not checked again.
         A: (r, d) candidates.
         kappa: radius of the ball, a number or one a row; inf for no ball.
         ball_mask: (d,) the columns whose l1 norm the ball bounds; None for all.

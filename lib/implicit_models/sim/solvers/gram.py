@@ -4,15 +4,47 @@ checked of them."""
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.kernels import kernel
 from implicit_models.sim.problem import Tolerance
 
 CHUNK_BYTES = 64 * 2**20  # of float64 samples held at a time
 LENIENT, TINY = 1e-4, 1e-150  # room in the check of the data: relative, and for norms that underflow
+SYMMETRIC = 1e-8  # of the largest diagonal entry, by which G and its transpose may differ
+TILE = 64  # rows and columns that the check reads at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """A Gram matrix that has been checked, for many calls of `solve_rows`, `path_rows` and `duality_gap` on it.
+
+    These check a plain array at every call, which takes longer than a row. A `Gram` is checked here, once, and is taken
+    in place of G; an array that is float64 and contiguous is not copied, and must not be changed afterwards.
+
+    Attributes:
+        matrix: (d, d), read-only, float64.
+
+    Raises:
+        TypeError, ValueError: as `solve_rows` for its G.
+    """
+
+    matrix: Float[np.ndarray, "d d"] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        view = checked_matrix(self.matrix).view()
+        view.setflags(write=False)
+        object.__setattr__(self, "matrix", view)
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.matrix, dtype=dtype, copy=copy)
 
 
 def gram(
@@ -106,27 +138,69 @@ def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
 
 def check_rows(G, C, zz, kappa, ball_mask, beta, ridge) -> Any:
     """The part of `check_problem` that is the problem alone: (G, C, zz, kappa (r,), ball, beta (r,), ridge)."""
-    G, C, zz = as_matrix(G, "G"), as_matrix(C, "C"), np.asarray(zz)
+    G = G.matrix if isinstance(G, Gram) else checked_matrix(G)
+    C, zz = as_matrix(C, "C"), np.asarray(zz)
     if zz.dtype.kind not in "fiub":
         raise TypeError(f"zz must hold real numbers; got dtype {zz.dtype}")
-    G, C, zz = (np.ascontiguousarray(v, np.float64) for v in (G, C, zz))
+    C, zz = (np.ascontiguousarray(v, np.float64) for v in (C, zz))
     d, r = len(G), len(C)
-    if G.shape != (d, d) or C.shape[1] != d or zz.shape != (r,):
+    if C.shape[1] != d or zz.shape != (r,):
         raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got {G.shape}, {C.shape}, {zz.shape}")
+    _check_products(C, zz, np.diag(G))
+    ball = as_mask(ball_mask, d)
+    kappa, beta = row_values(kappa, "kappa", r, np.inf), row_values(beta, "beta", r, np.finfo(float).max)
+    return G, C, zz, kappa, ball, beta, _weight("ridge", ridge)
+
+
+def checked_matrix(G) -> np.ndarray:
+    """G as a contiguous float64 array that may be a Gram matrix: finite, symmetric, |G_ij|^2 <= G_ii G_jj."""
+    G = np.ascontiguousarray(as_matrix(G, "G"), np.float64)
+    if G.shape != (len(G), len(G)):
+        raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got G {G.shape}")
+    diagonal = np.diag(G).copy()
+    largest = diagonal.max(initial=0.0)
+    norm = np.sqrt(np.maximum(diagonal, 0.0))
+    room = LENIENT * norm.max(initial=0.0) + TINY
+    if not bool((diagonal >= 0.0).all()) or not _may_be_gram(
+        G, norm * (1.0 + LENIENT), norm, room * room, SYMMETRIC * largest
+    ):
+        _name_what_is_wrong(G, diagonal, norm, room)
+    return G
+
+
+@kernel
+def _may_be_gram(G, wide, norm, room, skew):
+    """Whether all |G_ij| <= wide_i norm_j + room and |G_ij - G_ji| <= skew; one pass, tile by tile. NaN fails."""
+    d, good = len(G), True
+    for first in range(0, d, TILE):
+        for left in range(first, d, TILE):
+            for i in range(first, min(first + TILE, d)):
+                for j in range(left, min(left + TILE, d)):
+                    value = G[i, j]
+                    good &= (abs(value) <= wide[i] * norm[j] + room) & (abs(value - G[j, i]) <= skew)
+        if not good:
+            break
+    return good
+
+
+def _name_what_is_wrong(G, diagonal, norm, room) -> None:
+    """Raise ValueError for the entry that fails, where one does."""
     if not np.isfinite(G).all():
         i, j = np.argwhere(~np.isfinite(G))[0]
         raise ValueError(f"G[{i}, {j}] = {G[i, j]}: the Gram matrix must be finite")
-    diagonal = np.diag(G)
     if (diagonal < 0.0).any():
         j = int(np.argmin(diagonal))
         raise ValueError(f"G[{j}, {j}] = {diagonal[j]:.6g}: a Gram matrix has no negative diagonal")
     worst = np.abs(G - G.T).max(initial=0.0)
-    if worst > 1e-8 * diagonal.max(initial=0.0):
+    if worst > SYMMETRIC * diagonal.max(initial=0.0):
         raise ValueError(f"G is not symmetric: |G - G'| reaches {worst:.6g}")
-    _check_products(G, C, zz, diagonal)
-    ball = as_mask(ball_mask, d)
-    kappa, beta = row_values(kappa, "kappa", r, np.inf), row_values(beta, "beta", r, np.finfo(float).max)
-    return G, C, zz, kappa, ball, beta, _weight("ridge", ridge)
+    bad = np.abs(G) > (1.0 + LENIENT) * norm[:, None] * norm + room * room
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(
+            f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no"
+            " Gram matrix"
+        )
 
 
 def _weight(name: str, value) -> float:
@@ -165,20 +239,13 @@ def row_values(value, name: str, r: int, largest: float) -> np.ndarray:
     return values
 
 
-def _check_products(G, C, zz, diagonal) -> None:
-    """|G_ij|^2 <= G_ii G_jj and c_j^2 <= G_jj z'z, with room for data that were summed in single precision."""
+def _check_products(C, zz, diagonal) -> None:
+    """c_j^2 <= G_jj z'z, with room for data that were summed in single precision."""
     if (zz < 0.0).any():
         i = int(np.flatnonzero(zz < 0.0)[0])
         raise ValueError(f"zz[{i}] = {zz[i]:.6g}: a squared norm is not negative")
     norm, target = np.sqrt(diagonal), np.sqrt(zz)
     room = LENIENT * norm.max(initial=0.0) + TINY
-    bad = np.abs(G) > (1.0 + LENIENT) * norm[:, None] * norm + room * room
-    if bad.any():
-        i, j = np.argwhere(bad)[0]
-        raise ValueError(
-            f"G[{i}, {j}] = {G[i, j]:.6g} with G[{i}, {i}] = {diagonal[i]:.6g}, G[{j}, {j}] = {diagonal[j]:.6g}: no"
-            " Gram matrix"
-        )
     # Written so that a NaN in a row's own data passes: that row is reported by its status.
     bad = np.abs(C) > (1.0 + LENIENT) * target[:, None] * norm + room * (LENIENT * target[:, None] + TINY)
     if bad.any():

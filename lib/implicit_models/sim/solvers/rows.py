@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from implicit_models.sim.problem import Tolerance
 from implicit_models.sim.solvers.duality_gap import gap_and_objective, is_certified
 from implicit_models.sim.solvers.fista import NO_KNEE, fista, into_ball
-from implicit_models.sim.solvers.gram import check_problem
+from implicit_models.sim.solvers.gram import Gram, check_problem
 from implicit_models.sim.solvers.perspective_homotopy import follow_rows
 from implicit_models.sim.solvers.row_kernels import FEW, Found, Problem, solve_chunk
 from implicit_models.sim.solvers.unpenalised import eliminate
@@ -94,7 +94,7 @@ class Path:
 
 
 def solve_rows(
-    G: Float[np.ndarray, "d d"],
+    G: Float[np.ndarray, "d d"] | Gram,
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
     *,
@@ -112,7 +112,7 @@ def solve_rows(
     kernels.
 
     Args:
-        G, C, zz: (d, d), (r, d), (r,) from `gram`.
+        G, C, zz: (d, d), (r, d), (r,) from `gram`; a `Gram` in place of G is not checked again.
         kappa: radius of the ball, a number or one a row; inf for no ball.
         ball_mask: (d,) the columns in the ball; None for all, all False for no ball.
         beta: l1 penalty on every column, a number or one a row.
@@ -137,7 +137,7 @@ def solve_rows(
 
 
 def path_rows(
-    G: Float[np.ndarray, "d d"],
+    G: Float[np.ndarray, "d d"] | Gram,
     C: Float[np.ndarray, "r d"],
     zz: Float[np.ndarray, " r"],
     *,

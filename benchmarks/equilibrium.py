@@ -110,7 +110,7 @@ def peer(max_iter: int, tol: float):
 def _iterations(A: torch.Tensor, b: torch.Tensor, g: torch.Tensor) -> tuple[str, float, float]:
     """Method chosen, and mean iterations per sample forward and backward."""
     from implicit_models.equilibrium import solve_equilibrium
-    from implicit_models.equilibrium.gauss_seidel import gauss_seidel_adjoint
+    from implicit_models.equilibrium.kernels.gauss_seidel import gauss_seidel_adjoint
 
     found = solve_equilibrium(A, b, tol=OUR_TOL, max_iter=MAX_ITER, on_failure="ignore")
     slopes = (found.x > 0).to(A.dtype)

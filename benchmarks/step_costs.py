@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks import harness
-from implicit_models.equilibrium.gauss_seidel import gauss_seidel
+from implicit_models.equilibrium.kernels.gauss_seidel import gauss_seidel
 
 SIZES = ((8, 32), (8, 256), (64, 32), (64, 256), (128, 256), (256, 256), (512, 256))
 NO_TOLERANCE, SWEEPS = 1e-30, (1, 9)

@@ -5,7 +5,7 @@ import pytest
 from jaxtyping import Float, TypeCheckError, jaxtyped
 
 import shape_checks
-from implicit_models.equilibrium import blocks
+from implicit_models.equilibrium.kernels import blocks
 from implicit_models.layers import ImplicitModel
 
 

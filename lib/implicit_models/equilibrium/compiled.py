@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from implicit_models.activations import Activation
-from implicit_models.equilibrium import gauss_seidel as gs
-from implicit_models.equilibrium import newton as nt
+from implicit_models.equilibrium.kernels import gauss_seidel as gs
+from implicit_models.equilibrium.kernels import newton as nt
 
 ROWS_PER_THREAD = 192  # a block holds up to 64 samples and refills its lanes
 WORK_PER_THREAD = 2_000_000  # multiply-adds per sweep below which a thread costs more than it saves

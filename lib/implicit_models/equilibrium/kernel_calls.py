@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from implicit_models.activations import resolve_activation
-from implicit_models.equilibrium.fused import norms, smooth_in_place, worst_change
-from implicit_models.equilibrium.gauss_seidel import gauss_seidel, gauss_seidel_adjoint
-from implicit_models.equilibrium.newton import newton, newton_adjoint
+from implicit_models.equilibrium.kernels.fused import norms, smooth_in_place, worst_change
+from implicit_models.equilibrium.kernels.gauss_seidel import gauss_seidel, gauss_seidel_adjoint
+from implicit_models.equilibrium.kernels.newton import newton, newton_adjoint
 from implicit_models.equilibrium.recurrence import recurrence
 from implicit_models.equilibrium.settings import SolverSettings
 

@@ -13,14 +13,14 @@ from torch import Tensor
 from implicit_models.activations import Activation
 from implicit_models.equilibrium import compiled
 from implicit_models.equilibrium.convergence import NOT_FINITE
-from implicit_models.equilibrium.gauss_seidel import sweeps_in_reverse
 from implicit_models.equilibrium.implicit import _FirstDerivative as FirstDerivative
+from implicit_models.equilibrium.kernels.gauss_seidel import sweeps_in_reverse
+from implicit_models.equilibrium.kernels.sequence import Cell, sequence_backward, sequence_forward, workspace
+from implicit_models.equilibrium.kernels.simd import VECTOR_BYTES
+from implicit_models.equilibrium.kernels.sweeps import Found, Stop
 from implicit_models.equilibrium.result import Solution
-from implicit_models.equilibrium.sequence import Cell, sequence_backward, sequence_forward, workspace
 from implicit_models.equilibrium.settings import SolverSettings
-from implicit_models.equilibrium.simd import VECTOR_BYTES
 from implicit_models.equilibrium.solve import report_if_failed
-from implicit_models.equilibrium.sweeps import Found, Stop
 
 LARGEST = 256  # states: above, a block no longer stays in the cache, and products over the whole batch are faster
 WIDEST = 4  # registers a block: they share each load of the matrix

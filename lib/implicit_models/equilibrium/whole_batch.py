@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu_
 
 from implicit_models.activations import Activation
-from implicit_models.equilibrium import fused
 from implicit_models.equilibrium.costs import (
     FEW_STEPS,
     FEW_SWEEPS,
@@ -31,6 +30,7 @@ from implicit_models.equilibrium.costs import (
     step_cost,
     sweeps_cost,
 )
+from implicit_models.equilibrium.kernels import fused
 from implicit_models.matrices import check_finite
 
 MOST_STEPS = 60  # a slower contraction is for sweeps, whatever they cost

@@ -8,7 +8,7 @@ from scipy.special import expit
 from implicit_models.activations import resolve_activation
 from implicit_models.equilibrium import equilibrium, solve_equilibrium
 from implicit_models.equilibrium.costs import remaining, step_cost, sweeps_cost
-from implicit_models.equilibrium.fused import norms, smooth_in_place, worst_change
+from implicit_models.equilibrium.kernels.fused import norms, smooth_in_place, worst_change
 from implicit_models.equilibrium.whole_batch import state_steps
 from implicit_models.projection import project_rows
 

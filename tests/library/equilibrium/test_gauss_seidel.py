@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from implicit_models.equilibrium.gauss_seidel import (
+from implicit_models.equilibrium.kernels.gauss_seidel import (
     CONVERGED,
     DIVERGING,
     MAX_ITER,

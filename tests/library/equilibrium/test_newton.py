@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from implicit_models.equilibrium.gauss_seidel import CONVERGED, MAX_ITER, NOT_FINITE, SINGULAR, gauss_seidel
-from implicit_models.equilibrium.newton import newton, newton_adjoint
+from implicit_models.equilibrium.kernels.gauss_seidel import CONVERGED, MAX_ITER, NOT_FINITE, SINGULAR, gauss_seidel
+from implicit_models.equilibrium.kernels.newton import newton, newton_adjoint
 
 DTYPES = (np.float32, np.float64)
 

@@ -425,7 +425,7 @@ def check_tutorial_sparsify(values, curves):
         # as many weights, but for rows of their own, and for whole columns of the kernels
         stored = {name: numbers(values[f"stored_{share:g}_{name}"])[0] for name in ("share", "shared", "by_position")}
         assert stored["share"] == pytest.approx(100 * share, abs=0.01)
-        assert 0 <= stored["shared"] - stored["share"] < 0.6 and stored["by_position"] > 10 * stored["share"]
+        assert 0 <= stored["shared"] - stored["share"] < 1 and stored["by_position"] > 10 * stored["share"]
     rates = {name: numbers(values[f"0.1_{name}"])[0] for name in ("share", "magnitude_norm", "magnitude")}
     assert rates["share"] > rates["magnitude_norm"] > rates["magnitude"]
 

@@ -6,6 +6,7 @@ All have the same samples and no labels, and no gradient step is taken.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 import torch
@@ -30,7 +31,8 @@ def has_batch_norm(network: nn.Module) -> bool:
 
 
 def measured_anew(network: nn.Module, u: Tensor) -> nn.Module:
-    """A copy whose batch norms have the means and variances of the samples, over batches of 200 (m, ...)."""
+    """A copy whose batch norms have the means and variances of the samples (m, ...), over equal batches of at most
+    200."""
     out = copy.deepcopy(network).eval()
     for module in out.modules():
         if isinstance(module, NORMS) and module.track_running_stats:
@@ -38,7 +40,7 @@ def measured_anew(network: nn.Module, u: Tensor) -> nn.Module:
             module.momentum = None  # the mean over all batches
             module.train()
     with torch.no_grad():
-        for part in u.split(BATCH):
+        for part in u.tensor_split(math.ceil(len(u) / BATCH)):
             out(part)
     return out.eval()
 

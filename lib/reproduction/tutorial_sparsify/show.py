@@ -46,7 +46,8 @@ def _text(value: float) -> str:
 
 
 def accuracy_table(values: Mapping[str, Any], shares: Sequence[float]):
-    """Accuracy of every model at every share, and the weights that it stores at the least of them, per cent."""
+    """Accuracy of every model at every share, and the numbers that it stores as weights at the least of them, all
+    in per cent, the numbers of the network's weights."""
     import pandas as pd
 
     rows = {}
@@ -55,7 +56,7 @@ def accuracy_table(values: Mapping[str, Any], shares: Sequence[float]):
         if any(key in values for key in keys.values()):
             rows[label] = {column: summary(values[key]) if key in values else "" for column, key in keys.items()}
             least = f"stored_{min(shares):g}_{name}"
-            rows[label]["stored at the least"] = summary(values[least]) if least in values else ""
+            rows[label][f"stored at {100 * min(shares):g} %"] = summary(values[least]) if least in values else ""
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("weights kept")
 
 

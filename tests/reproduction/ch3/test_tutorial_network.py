@@ -66,7 +66,7 @@ def test_small_network_has_what_the_page_promises(side):
     )
     assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
     layers = read_layers(network.eval(), (1, side, side))
-    assert [b.activation for b in layers.blocks].count("max_pool") == 2 and len(layers.blocks) == 6
+    assert [b.activation for b in layers.blocks].count("max_pool") == 2 and len(layers.blocks) == 7
     again = small_network(side, 10, 0)
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
 

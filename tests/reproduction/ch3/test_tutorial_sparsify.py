@@ -91,6 +91,11 @@ def test_batch_norm_measured_anew_has_the_moments_of_the_samples():
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
 
+def test_no_batch_is_of_one_sample():
+    network = nn.Sequential(nn.BatchNorm1d(3)).eval()
+    assert peers.measured_anew(network, torch.rand(201, 3))[0].num_batches_tracked == 2
+
+
 def test_magnitudes_leave_as_many_weights_and_norms_only_where_there_are_some(task):
     pruned = peers.by_magnitude(task.network, [500, 3000], task.u[:60])
     assert list(pruned) == ["magnitude", "magnitude_norm", "layer", "layer_norm"]
@@ -149,7 +154,7 @@ def test_values_of_the_page(task, found):
     recorded = {key: value[0] for key, value in measures.accuracy_values([points], shares).items()}
     assert recorded["0.6_share"] == [points["share"][0]["accuracy"]]
     table = show.accuracy_table(recorded, shares)
-    assert list(table.columns) == ["60 %", "20 %", "stored at the least"] and len(table) == len(show.STYLES)
+    assert list(table.columns) == ["60 %", "20 %", "stored at 20 %"] and len(table) == len(show.STYLES)
     gains = show.gain_table({key: v[0] if isinstance(v, tuple) else v for key, v in values.items()}, shares)
     assert gains.loc["weights", "network"] == f"{WEIGHTS:,}" and list(gains.columns)[1:] == ["Share(0.6)", "Share(0.2)"]
 

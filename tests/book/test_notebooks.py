@@ -415,21 +415,19 @@ def check_resnet20_cifar(values, curves):
 
 
 def check_tutorial_sparsify(values, curves):
-    assert values["parameters"] == 7642 and values["largest_gap"] < 1e-8
-    # fewer multiplications, more numbers unless kernels are shared; the untouched network is sparse in the papers'
-    # count already
-    assert (
-        values["sparsity"] > 50
-        and values["numbers_sparsity"] < 0 < values["shared_numbers_sparsity"]
-        and 99 < values["own_full_sparsity"] < values["full_sparsity"]
-    )
-    rates = {name: numbers(values[f"{name}_accuracy"])[0] for name in ("l1", "refit", "student", "head", "shared")}
-    assert rates["l1"] < rates["refit"] < rates["head"]
-    assert (
-        values["loaded_is_the_same"] is True
-        and values["parameters_trained_as_it_comes"] == 0 < values["fine_tuned_parameters"]
-    )
-    assert values["bytes_ratio"] > 5 and set(curves) >= {"keep/head", "keep/magnitude"}
+    assert values["parameters"] == 19242 and values["weights"] == 18896 and values["slope"] < 1e-8
+    assert curves["shares"] == [0.3, 0.2, 0.1, 0.05] and values["loaded_is_the_same"] is True
+    for share in curves["shares"]:
+        assert values[f"weights_{share:g}"] == round(share * 18896)
+        assert values[f"multiplications_{share:g}"] < 0.5 * values["multiplications"]
+        assert values[f"torch_bytes_{share:g}"] == values["torch_bytes"] and values[f"times_smaller_{share:g}"] > 3
+        assert 0 < values[f"proved_{share:g}"] < 100
+        # as many weights, but for rows of their own, and for whole columns of the kernels
+        stored = {name: numbers(values[f"stored_{share:g}_{name}"])[0] for name in ("share", "shared", "by_position")}
+        assert stored["share"] == pytest.approx(100 * share, abs=0.01)
+        assert 0 <= stored["shared"] - stored["share"] < 1 and stored["by_position"] > 10 * stored["share"]
+    rates = {name: numbers(values[f"0.1_{name}"])[0] for name in ("share", "magnitude_norm", "magnitude")}
+    assert rates["share"] > rates["magnitude_norm"] > rates["magnitude"]
 
 
 def check_wellposedness(values, curves):

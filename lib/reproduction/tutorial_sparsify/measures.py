@@ -1,23 +1,30 @@
-"""What the tutorial records: the network, what sparse rows gain and lose, samples, and what trains on."""
+"""What the tutorial records: the network, what shares of its weights gain, and accuracies beside those of others."""
 
 from __future__ import annotations
 
-import io
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch import nn
 
-from implicit_models.sim.problem import Budget, Cardinality
-from implicit_models.sim.sparse_model import SparseModel
-from reproduction.core.scores import count_parameters
-from reproduction.tutorial_sparsify import compute
-from reproduction.tutorial_sparsify.compute import CONTROLS, VARIANTS
+from implicit_models.sim.layerwise import sparsify_path
+from implicit_models.sim.problem import Share
+from implicit_models.sim.pruning.network import SparseNetwork
+from reproduction.tutorial_sparsify import compute, peers
 from reproduction.tutorial_sparsify.network import Task
 
-Points = Mapping[str, Sequence[Mapping[str, float]]]  # name -> `compute.point` at every budget
-Three = tuple[Any, Any, Any]  # of the network, of sparse rows, of shared kernels
+NAMES = ("share", "magnitude", "magnitude_norm", "layer", "layer_norm", "shared", "by_position")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Models of one network. models: name -> one a share, None where there is none. cpu_seconds: of the call for all
+    shares."""
+
+    models: Mapping[str, Sequence[nn.Module | None]]
+    cpu_seconds: float
 
 
 def network_values(tasks: Sequence[Task], m: int) -> dict[str, Any]:
@@ -30,124 +37,79 @@ def network_values(tasks: Sequence[Task], m: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Gain:
-    """Counts of the network, of a model of sparse rows and of one of shared kernels.
-
-    Args:
-        entries: multiplications of a sample.
-        numbers: different numbers.
-        stored: bytes.
-        zeros: share of the full [A B], in [0, 1].
-        cpu_ms: milliseconds of a sample.
-    """
-
-    entries: Three
-    numbers: Three
-    stored: Three
-    zeros: Three
-    cpu_ms: Three
+def found_of(task: Task, shares: Sequence[float], m: int) -> Found:
+    """The sparse networks of a task at each share, and what they are compared with."""
+    u, begin = task.u[:m], time.process_time()
+    sparse = sparsify_path(task.network, u, [Share(share) for share in shares])
+    seconds = time.process_time() - begin
+    kept, weights = [model.report.left for model in sparse], sparse[0].report.weights
+    others = peers.by_magnitude(task.network, kept, u) | peers.l1_rows(task.network, kept, weights, u)
+    return Found({"share": sparse, **others}, seconds)
 
 
-def gain_of(task: Task, sparse: SparseModel, shared: SparseModel) -> Gain:
-    """What the two models gain."""
-    rows, kernels = sparse.report, shared.report
-    models = (task.network, sparse, shared)
-    return Gain(
-        (rows.own_entries, rows.entries, kernels.entries),
-        (rows.own_parameters, rows.parameters, kernels.parameters),
-        tuple(compute.stored_bytes(model) for model in models),
-        (rows.own_sparsity_of_full_matrix, rows.sparsity_of_full_matrix, kernels.sparsity_of_full_matrix),
-        tuple(compute.cpu_ms(model, task.u_test) for model in models),
-    )
-
-
-def gain_values(gain: Gain, sparse: SparseModel, shared: SparseModel) -> dict[str, Any]:
+def gain_values(task: Task, models: Sequence[SparseNetwork], shares: Sequence[float]) -> dict[str, Any]:
     """What is gained.
 
     Returns:
-        In per cent `sparsity` (of multiplications), `numbers_sparsity`, `full_sparsity`, `own_full_sparsity` and
-        `shared_numbers_sparsity`; `cpu_ms_network` and `cpu_ms_sparse`; `bytes_ratio`; `largest_gap` of the rows.
+        `weights`, `multiplications`, `torch_bytes`, `packed_bytes` and `ms` of the network, and each with `_SHARE`;
+        `multiplications_gone_SHARE` in per cent; `times_smaller_SHARE`, the file of `torch.save` over that of `save`.
     """
-    report = sparse.report
-    shares = {
-        "sparsity": report.sparsity_of_entries,
-        "numbers_sparsity": report.sparsity_of_parameters,
-        "full_sparsity": report.sparsity_of_full_matrix,
-        "own_full_sparsity": report.own_sparsity_of_full_matrix,
-        "shared_numbers_sparsity": shared.report.sparsity_of_parameters,
-    }
-    values: dict[str, Any] = {key: (100 * share, "%") for key, share in shares.items()}
-    for name, milliseconds in zip(("network", "sparse"), gain.cpu_ms):
-        values[f"cpu_ms_{name}"] = milliseconds, "ms"
-    values["bytes_ratio"] = gain.stored[1] / gain.stored[0]
-    return values | {"largest_gap": max(layer.gap for layer in report.layers)}
+    named = {"": task.network} | {f"_{share:g}": model.dense() for share, model in zip(shares, models, strict=True)}
+    times = compute.cpu_ms(named, task.u_test)
+    values: dict[str, Any] = {}
+    for name, network in named.items():
+        values[f"multiplications{name}"] = compute.multiplications(network, task.u_test)
+        values[f"torch_bytes{name}"] = compute.torch_bytes(network), "bytes"
+        values[f"packed_bytes{name}"] = compute.packed_bytes(network), "bytes"
+        values[f"ms{name}"] = times[name], "ms"
+    values["weights"] = models[0].report.weights
+    for share, model in zip(shares, models, strict=True):
+        name = f"_{share:g}"
+        values[f"weights{name}"] = model.report.left
+        left = values[f"multiplications{name}"] / values["multiplications"]
+        values[f"multiplications_gone{name}"] = 100 * (1 - left), "%"
+        values[f"times_smaller{name}"] = values["torch_bytes"][0] / values[f"packed_bytes{name}"][0]
+    return values
 
 
-def lost(tasks: Sequence[Task], budget: Budget, m: int) -> dict[str, Any]:
-    """`VARIANT_accuracy`, `VARIANT_sparsity` and `VARIANT_numbers` in per cent at one budget, one a seed."""
-    found = [compute.variant_points(task, [budget], m) for task in tasks]
-    return {
-        f"{name}_{key}": ([points[name][-1][key] for points in found], "%")
-        for name in VARIANTS
-        for key in ("accuracy", "sparsity", "numbers")
-    }
-
-
-def sweeps(tasks: Sequence[Task], seeds: Sequence[int], chosen: Mapping[str, Any], m: int) -> list[Points]:
-    """All variants and controls at the profile's shares of columns, one a seed."""
-    out = []
-    for seed, task in zip(seeds, tasks, strict=True):
-        found = compute.variant_points(task, [Cardinality(share) for share in chosen["shares"]], m)
-        kept = [1 - point["fitted"] for point in found["head"]]
-        sparsities = [point["sparsity"] for point in found["head"]]
-        out.append(found | compute.control_points(task, kept, sparsities, m, chosen["retrain"], seed))
+def points(task: Task, found: Found) -> dict[str, list[dict[str, float] | None]]:
+    """Of every model that there is accuracy, and the numbers that it stores, over the network's weights, in per
+    cent."""
+    first = found.models["share"][0]
+    assert isinstance(first, SparseNetwork)
+    weights = first.report.weights
+    out: dict[str, list[dict[str, float] | None]] = {}
+    for name, models in found.models.items():
+        out[name] = [None if model is None else _point(task, model, weights) for model in models]
     return out
 
 
-def sweep_values(found: Sequence[Points], shares: Sequence[float]) -> dict[str, Any]:
-    """`keep_SHARE_NAME`: accuracy of every variant and control, one a seed."""
-    return {
-        f"keep_{share:g}_{name}": [points[name][position]["accuracy"] for points in found]
-        for name in (*VARIANTS, *CONTROLS)
-        for position, share in enumerate(shares)
-    }
+def _point(task: Task, model: nn.Module, weights: int) -> dict[str, float]:
+    right = compute.accuracy(model, task.u_test, task.y_test)
+    return {"accuracy": right, "stored": 100 * peers.stored(model) / weights}
 
 
-def sweep_curves(found: Sequence[Points]) -> dict[str, Any]:
-    """`keep/NAME`: the points of every variant and control, one list a seed."""
-    return {f"keep/{name}": [points[name] for points in found] for name in (*VARIANTS, *CONTROLS)}
+def accuracy_values(
+    found: Sequence[Mapping[str, Sequence[Mapping[str, float] | None]]], shares: Sequence[float]
+) -> dict[str, Any]:
+    """`SHARE_NAME`, the accuracy, and `stored_SHARE_NAME`, both in per cent and one a seed, of what there is."""
+    values: dict[str, Any] = {}
+    for name in found[0]:
+        for position, share in enumerate(shares):
+            own = [points[name][position] for points in found]
+            if all(point is not None for point in own):
+                values[f"{share:g}_{name}"] = [point["accuracy"] for point in own if point is not None], "%"
+                values[f"stored_{share:g}_{name}"] = [point["stored"] for point in own if point is not None], "%"
+    return values
 
 
-def sample_values(tasks: Sequence[Task], budget: Budget, counts: Sequence[int]) -> dict[str, list[float]]:
-    """`samples_COUNT`: accuracy of the default variant, one a seed."""
-    return {
-        f"samples_{count}": [
-            compute.variant_points(task, [budget], count, ["head"])["head"][-1]["accuracy"] for task in tasks
-        ]
-        for count in counts
-    }
-
-
-def saved_and_tuned(task: Task, sparse: SparseModel, epochs: int, m: int, seed: int) -> dict[str, Any]:
-    """A model that was saved, loaded and fine-tuned on m samples with labels.
-
-    Returns:
-        `loaded_is_the_same`, `parameters_trained_as_it_comes`, `fine_tuned_parameters`, and the accuracies
-        `before_fine_tuning` and `after_fine_tuning`.
-    """
-    file = io.BytesIO()
-    torch.save(sparse, file)
-    file.seek(0)
-    again = torch.load(file, weights_only=False)
-    with torch.no_grad():
-        same = torch.equal(again(task.u_test[:100]), sparse(task.u_test[:100]))
-    untouched = sum(t.requires_grad for t in again.parameters())
-    tuned = compute.fine_tune(again, task.u[:m], task.y[:m], epochs, seed)
-    return {
-        "loaded_is_the_same": same,
-        "parameters_trained_as_it_comes": untouched,
-        "fine_tuned_parameters": count_parameters(tuned),
-        "before_fine_tuning": (compute.accuracy(sparse, task.u_test, task.y_test), "%"),
-        "after_fine_tuning": (compute.accuracy(tuned, task.u_test, task.y_test), "%"),
-    }
+def proved_values(models: Sequence[SparseNetwork], shares: Sequence[float]) -> dict[str, Any]:
+    """`proved_SHARE`, per cent of what the zeros change the outputs by, to first order, that no supports of the same
+    sizes avoid; `slope`, the largest derivative left in a row's least squares."""
+    values: dict[str, Any] = {}
+    for share, model in zip(shares, models, strict=True):
+        lost = sum(layer.lost for layer in model.report.layers)
+        least = sum(layer.lost * layer.proved for layer in model.report.layers)
+        values[f"proved_{share:g}"] = (100 * least / lost if lost > 0 else 100.0), "%"
+    slopes = [float(layer.slope.max(initial=0.0)) for model in models for layer in model.report.layers]
+    return values | {"slope": max(slopes, default=0.0)}

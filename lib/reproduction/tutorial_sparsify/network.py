@@ -24,28 +24,8 @@ from reproduction.core.recipe import Recipe
 from reproduction.core.train import train
 
 PROFILES: dict[str, dict[str, Any]] = {
-    "quick": {
-        "seeds": (0,),
-        "n_train": 5000,
-        "n_test": 1000,
-        "epochs": 2,
-        "m": 500,
-        "shares": (0.1, 0.4),
-        "retrain": 10,
-        "samples": (150, 500),
-        "fine_tune": 3,
-    },
-    "full": {
-        "seeds": (0, 1, 2),
-        "n_train": 10_000,
-        "n_test": 5000,
-        "epochs": 5,
-        "m": 1000,
-        "shares": (0.03, 0.1, 0.25, 0.5),
-        "retrain": 10,
-        "samples": (100, 200, 500, 1000, 2000),
-        "fine_tune": 10,
-    },
+    "quick": {"seeds": (0,), "n_train": 4000, "n_test": 1000, "epochs": 2, "m": 300},
+    "full": {"seeds": (0, 1, 2), "n_train": 10_000, "n_test": 3000, "epochs": 4, "m": 1000},
 }
 
 
@@ -77,22 +57,26 @@ class Residual(nn.Module):
 
 
 def small_network(side: int, classes: int, seed: int) -> nn.Sequential:
-    """A convolutional network of plain torch.nn for grey images of `side` x `side`, a multiple of 4, with random
-    weights."""
+    """A convolutional network of plain torch.nn for grey images of `side` x `side`, a multiple of 4 of at least 8, with
+    random weights. Few of them are in its first and last layer."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, 12, 3, stride=2, padding=1),
-            nn.BatchNorm2d(12),
+            nn.Conv2d(1, 16, 3, stride=2, padding=1),
+            nn.BatchNorm2d(16),
             nn.ReLU(),
-            Residual(12),
+            Residual(16),
             nn.MaxPool2d(2),
-            nn.Conv2d(12, 24, 3, padding=1),
-            nn.BatchNorm2d(24),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.BatchNorm2d(32),
             nn.ReLU(),
-            nn.AvgPool2d(2),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 32, 3, padding=1),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.AvgPool2d(side // 8),
             nn.Flatten(),
-            nn.Linear(24 * (side // 8) ** 2, classes),
+            nn.Linear(32, classes),
         )
 
 

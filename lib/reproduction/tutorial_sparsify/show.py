@@ -7,111 +7,83 @@ from typing import Any
 
 import numpy as np
 
-from implicit_models.sim.report import SparsityReport
 from reproduction.book.results import summary
 from reproduction.core.figures import described
-from reproduction.core.plots import legend_below
-from reproduction.tutorial_sparsify.measures import Gain
+from reproduction.core.plots import legend_below, style_of
 
-# name -> (label, colour of the colour-blind palette, marker, line).
+# name -> (label, colour of the colour-blind palette, marker, line); one call solid, peers dashed.
 STYLES: dict[str, tuple[str, int, str, str]] = {
-    "l1": ("l1 solution, teacher's states", 3, "v", "-"),
-    "refit": ("refit, teacher's states", 1, "^", "-"),
-    "student": ("refit, own states", 9, "s", "-"),
-    "head": ("refit, own states, head", 0, "o", "-"),
-    "shared": ("same, shared kernels", 2, "D", "-"),
-    "magnitude": ("magnitude pruning", 7, "x", "--"),
-    "magnitude_retrained": ("magnitude, retrained on the samples", 4, "P", "--"),
+    "share": ("one call, Share", 0, "o", "-"),
+    "shared": ("l1 rows, shared kernels", 2, "D", "--"),
+    "by_position": ("l1 rows at every position", 1, "^", "--"),
+    "magnitude_norm": ("magnitude, batch norm anew", 4, "P", "-."),
+    "layer_norm": ("magnitude by layer, batch norm anew", 9, "s", "-."),
+    "magnitude": ("magnitude", 7, "x", ":"),
+    "layer": ("magnitude by layer", 3, "v", ":"),
 }
-LOST = {"accuracy, %": "{}_accuracy", "multiplications saved, %": "{}_sparsity", "numbers saved, %": "{}_numbers"}
+GAINS = {
+    "weights": "weights{}",
+    "multiplications of a sample": "multiplications{}",
+    "file of torch.save, bytes": "torch_bytes{}",
+    "file of save, bytes": "packed_bytes{}",
+    "CPU milliseconds of a sample": "ms{}",
+}
 
 
-def layer_rows(report: SparsityReport) -> dict[str, dict[str, Any]]:
-    """Layer -> what its report says, for a table."""
-    return {
-        layer.name: {
-            "rows": layer.rows,
-            "columns a row may use": layer.columns,
-            "used, median": layer.support,
-            "entries": layer.entries,
-            "the network's": layer.own_entries,
-            "R2, fit": round(layer.fit, 3),
-            "R2, held out": None if layer.held_out is None else round(layer.held_out, 3),
-            "largest gap": f"{layer.gap:.0e}",
-            "status": ", ".join(f"{name}: {count}" for name, count in layer.status.items()),
-        }
-        for layer in report.layers
-    }
-
-
-def gain_table(gain: Gain):
-    """What is gained: multiplications, numbers, bytes, zeros and time of the network, the rows and the kernels."""
+def gain_table(values: Mapping[str, Any], shares: Sequence[float]):
+    """What is gained: a column for the network and for every share, from the recorded values."""
     import pandas as pd
 
-    names = ("network", "sparse rows", "shared kernels")
-    counts = {
-        "multiplications of a sample": gain.entries,
-        "different numbers": gain.numbers,
-        "bytes as torch holds them": gain.stored,
+    columns = {"network": ""} | {f"Share({share:g})": f"_{share:g}" for share in shares}
+    texts = {
+        column: {row: _text(values[key.format(part)]) for row, key in GAINS.items()} for column, part in columns.items()
     }
-    table = {label: [f"{value:,}" for value in values] for label, values in counts.items()}
-    table["zeros in the full [A B], %"] = [f"{100 * value:.3f}" for value in gain.zeros]
-    table["CPU milliseconds of a sample, batch of 200"] = [f"{value:.3f}" for value in gain.cpu_ms]
-    return pd.DataFrame.from_dict(table, orient="index", columns=names)
+    return pd.DataFrame(texts, index=list(GAINS))
 
 
-def tradeoff(axes, curves: Mapping[str, Sequence[Sequence[Mapping[str, float]]]], dense: float) -> None:
-    """Accuracy against sparsity, medians over seeds with the range; dense: accuracy of the network itself.
+def _text(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
-    Args:
-        curves: name -> one list of points a seed.
-    """
-    import seaborn
 
-    palette = seaborn.color_palette("colorblind")
-    for name, seeds in curves.items():
-        label, colour, marker, line = STYLES[name]
-        x = np.median([[float(p["sparsity"]) for p in points] for points in seeds], axis=0)
-        y = np.array([[float(p["accuracy"]) for p in points] for points in seeds])
-        middle, order = np.median(y, axis=0), np.argsort(x)
-        bars = np.abs(np.vstack([y.min(axis=0), y.max(axis=0)]) - middle)
-        axes.errorbar(
-            x[order],
-            middle[order],
-            yerr=bars[:, order],
-            capsize=2,
-            linewidth=1.4,
-            label=label,
-            color=palette[colour],
-            marker=marker,
-            linestyle=line,
-        )
+def accuracy_table(values: Mapping[str, Any], shares: Sequence[float]):
+    """Accuracy of every model at every share, and the numbers that it stores as weights at the least of them, all
+    in per cent, the numbers of the network's weights."""
+    import pandas as pd
+
+    rows = {}
+    for name, (label, *_) in STYLES.items():
+        keys = {f"{100 * share:g} %": f"{share:g}_{name}" for share in shares}
+        if any(key in values for key in keys.values()):
+            rows[label] = {column: summary(values[key]) if key in values else "" for column, key in keys.items()}
+            least = f"stored_{min(shares):g}_{name}"
+            rows[label][f"stored at {100 * min(shares):g} %"] = summary(values[least]) if least in values else ""
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("weights kept")
+
+
+def tradeoff(axes, values: Mapping[str, Any], shares: Sequence[float]) -> None:
+    """Accuracy against the share of the weights, medians over seeds with the range, from the recorded values."""
+    for name in STYLES:
+        x = [share for share in sorted(shares) if f"{share:g}_{name}" in values]
+        if not x:
+            continue
+        y = np.array([values[f"{share:g}_{name}"] for share in x], dtype=float)
+        middle = np.median(y, axis=1)
+        bars = np.abs(np.vstack([y.min(axis=1), y.max(axis=1)]) - middle)
+        axes.errorbar(100 * np.array(x), middle, yerr=bars, capsize=2, **style_of(name, styles=STYLES))
+    dense = float(np.median(values["accuracy"]))
     axes.axhline(dense, color="0.4", linewidth=1, linestyle=":", label="the network itself")
-    axes.set(xlabel="multiplications saved (%)", ylabel="test accuracy (%)")
+    axes.set(xscale="log", xlabel="weights kept (%)", ylabel="test accuracy (%)")
+    ticks = [100 * share for share in sorted(shares)]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     legend_below(axes)
 
 
 def tradeoff_figure(source: Mapping[str, Any]):
-    """Accuracy against sparsity (a results file's content)."""
+    """Accuracy against the share of the weights (a results file's content, of the shares that it lists)."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
-    curves = {name: source["curves"][f"keep/{name}"] for name in STYLES}
-    tradeoff(axes, curves, float(np.median(source["values"]["accuracy"])))
+    tradeoff(axes, source["values"], source["curves"]["shares"])
     axes.set_title(described(source), fontsize="medium")
     return figure
-
-
-def saved_table(values: Mapping[str, Any], epochs: int, m: int):
-    """The loaded model and its fine-tuning, from the recorded values."""
-    import pandas as pd
-
-    after = f"after {epochs} epochs on the {m} samples with labels, %"
-    rows = {
-        "loaded model gives the same outputs": values["loaded_is_the_same"],
-        "parameters that train as it comes": values["parameters_trained_as_it_comes"],
-        "after shifts and head were made parameters": values["fine_tuned_parameters"],
-        "accuracy before, %": summary(values["before_fine_tuning"]),
-        after: summary(values["after_fine_tuning"]),
-    }
-    return pd.Series(rows, name="measured").to_frame()

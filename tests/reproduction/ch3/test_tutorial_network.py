@@ -66,7 +66,7 @@ def test_small_network_has_what_the_page_promises(side):
     )
     assert network(torch.zeros(2, 1, side, side)).shape == (2, 10)
     layers = read_layers(network.eval(), (1, side, side))
-    assert [b.activation for b in layers.blocks].count("max_pool") == 1 and len(layers.blocks) == 5
+    assert [b.activation for b in layers.blocks].count("max_pool") == 2 and len(layers.blocks) == 7
     again = small_network(side, 10, 0)
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
 
@@ -109,7 +109,7 @@ def test_the_page_runs_on_a_named_network_and_publishes_nothing_of_it(own, tmp_p
         str(tmp_path / "out.ipynb"),
         "--no-progress-bar",
     ]
-    for key, value in (("network", "readers_module:make"), ("budget", "L1Ball(2.0)"), ("m", "25"), ("seeds", "[3]")):
+    for key, value in (("network", "readers_module:make"), ("shares", "[0.6, 0.5]"), ("m", "25"), ("seeds", "[3]")):
         command += ["-p", key, value]
     path = os.pathsep.join([str(own), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(

@@ -1,8 +1,6 @@
-"""What the tutorial measures: budgets as texts, pruning at equal multiplications, bytes, what trains, and the page's
-numbers."""
+"""What the tutorial measures: multiplications, bytes, peers with as many weights, and the page's numbers."""
 
 import copy
-import io
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,11 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from implicit_models.sim.layerwise import sparsify
-from implicit_models.sim.problem import Cardinality, L1Ball, L1Penalty
-from reproduction.tutorial_sparsify import compute as tutorial
-from reproduction.tutorial_sparsify import show
+from implicit_models.sim import Share, sparsify
+from implicit_models.sim.network.layers import read_layers
+from reproduction.core.scores import accuracy_of
+from reproduction.tutorial_sparsify import compute, measures, peers, show
 from reproduction.tutorial_sparsify.network import Task, small_network
+
+WEIGHTS = 144 + 2 * 16 * 16 * 9 + 32 * 16 * 9 + 32 * 32 * 9 + 32 * 3  # of the small network with three classes
 
 
 @pytest.fixture(scope="module")
@@ -33,177 +33,159 @@ def task():
     return Task(network, u[:100], y[:100], u[100:], y[100:])
 
 
-@pytest.mark.parametrize(
-    "text, budget",
-    [
-        ("Cardinality(0.1)", Cardinality(0.1)),
-        (" L1Ball( 2 ) ", L1Ball(2.0)),
-        ("L1Penalty(5e-2)", L1Penalty(0.05)),
-        ("Cardinality(.25)", Cardinality(0.25)),
-    ],
-)
-def test_budgets_as_texts(text, budget):
-    assert tutorial.budget_of(text) == budget
+@pytest.fixture(scope="module")
+def found(task):
+    return measures.found_of(task, [0.6, 0.2], 60)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Cardinality",
-        "L1Ball()",
-        "L1Ball(0.1, 0.2)",
-        "keep(0.1)",
-        "L1Ball(a)",
-        "L1Ball(0.1) + 1",
-        "__import__('os')",
-        "",
-    ],
-)
-def test_other_texts_are_refused(text):
-    with pytest.raises(ValueError, match=r"budget must read Cardinality\(0.1\)"):
-        tutorial.budget_of(text)
-    with pytest.raises(ValueError, match="at most 1"):
-        tutorial.budget_of("Cardinality(1.5)")
+def nonzero(network):
+    return sum(int(w.count_nonzero()) for w in network.parameters() if w.ndim >= 2)
 
 
 def test_accuracy_of_a_network_that_made_its_labels(task):
-    assert tutorial.accuracy(task.network, task.u_test, task.y_test) == 100
-    assert tutorial.accuracy(task.network, task.u_test, (task.y_test + 1) % 3) == 0
+    assert compute.accuracy(task.network, task.u_test, task.y_test) == 100
+    assert compute.accuracy(task.network, task.u_test, (task.y_test + 1) % 3) == 0
 
 
-def test_variants_are_ordered_and_counted(task):
-    found = tutorial.variant_points(task, [Cardinality(0.2), Cardinality(0.9)], 60)
-    assert set(found) == set(tutorial.VARIANTS) and all(len(points) == 2 for points in found.values())
-    for points in found.values():
-        assert points[0]["sparsity"] > points[1]["sparsity"] and 0 < points[0]["fitted"] < 1
-    assert found["shared"][0]["numbers"] > 0 > found["head"][1]["numbers"] and found["head"][0]["full_matrix"] > 97
+def test_multiplications_are_weights_times_positions():
+    u = torch.rand(4, 3, 8, 6)
+    network = nn.Sequential(nn.Conv2d(3, 5, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(60, 7))
+    assert compute.multiplications(network, u) == 5 * 27 * 4 * 3 + 420
+    with torch.no_grad():
+        network[0].weight[1:] = 0
+        network[3].weight[:, :50] = 0
+    assert compute.multiplications(network, u) == 27 * 4 * 3 + 70
+    depthwise = nn.Sequential(nn.Conv1d(6, 12, 3, groups=6))
+    assert compute.multiplications(depthwise, torch.rand(2, 6, 10)) == 12 * 3 * 8
+    assert not depthwise[0]._forward_hooks
 
 
-def test_share_of_rows_is_that_of_the_fitted_layers(task):
-    model = sparsify(task.network, task.u[:60], Cardinality(0.3))
-    nnz = sum(getattr(model, f"A{k}").values().count_nonzero().item() for k in model.fitted)
-    own = sum(model.layers.entries(k) for k in model.fitted)
-    assert tutorial.share_of_rows(model.report) == pytest.approx(nnz / own)
+def test_bytes_of_files_hold_the_values(task):
+    values = 4 * sum(t.numel() for t in task.network.state_dict().values() if t.is_floating_point())
+    assert values < compute.torch_bytes(task.network) < values + 20_000
+    sparse = copy.deepcopy(task.network)
+    with torch.no_grad():
+        for weight in sparse.parameters():
+            weight.zero_()
+    assert compute.packed_bytes(sparse) < 0.1 * compute.packed_bytes(task.network)
+    assert compute.torch_bytes(sparse) == compute.torch_bytes(task.network)
 
 
-def test_pruning_keeps_the_share_of_each_middle_layer_and_both_ends(task):
-    sparse, masks = tutorial.pruned(task.network, 0.25)
-    names = [name for name, weight in task.network.named_parameters() if weight.ndim >= 2]
-    assert set(masks) == set(names[1:-1])
-    for name in names:
-        weight, own = sparse.get_parameter(name), task.network.get_parameter(name)
-        if name in masks:
-            assert weight.count_nonzero().item() == pytest.approx(0.25 * weight.numel(), abs=1)
-            assert weight[weight != 0].abs().min() >= own[weight == 0].abs().max()
+def test_times_are_by_name(task):
+    times = compute.cpu_ms({"a": task.network, "b": nn.Flatten()}, task.u_test, repeats=2)
+    assert set(times) == {"a", "b"} and min(times.values()) >= 0
+
+
+def test_batch_norm_measured_anew_has_the_moments_of_the_samples():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Dropout(0.5)).eval()
+    u = torch.randn(400, 2, 5, 5) + 1
+    before = copy.deepcopy(network.state_dict())
+    norm = peers.measured_anew(network, u)[1]
+    with torch.no_grad():
+        parts = [network[0](part).double() for part in u.split(200)]
+    mean = torch.stack([part.mean((0, 2, 3)) for part in parts]).mean(0)
+    variance = torch.stack([part.transpose(0, 1).flatten(1).var(1) for part in parts]).mean(0)
+    assert torch.allclose(norm.running_mean.double(), mean, atol=1e-6)
+    assert torch.allclose(norm.running_var.double(), variance, rtol=1e-5)
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+
+
+def test_no_batch_is_of_one_sample():
+    network = nn.Sequential(nn.BatchNorm1d(3)).eval()
+    assert peers.measured_anew(network, torch.rand(201, 3))[0].num_batches_tracked == 2
+
+
+def test_magnitudes_leave_as_many_weights_and_norms_only_where_there_are_some(task):
+    pruned = peers.by_magnitude(task.network, [500, 3000], task.u[:60])
+    assert list(pruned) == ["magnitude", "magnitude_norm", "layer", "layer_norm"]
+    assert all([nonzero(network) for network in networks] == [500, 3000] for networks in pruned.values())
+    assert not any(module.training for networks in pruned.values() for n in networks for module in n.modules())
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.ReLU(), nn.Linear(5, 2)).eval()
+    assert list(peers.by_magnitude(plain, [50], task.u[:60])) == ["magnitude", "layer"]
+
+
+def test_all_models_keep_as_many_weights(task, found):
+    assert set(found.models) == set(measures.NAMES) == set(show.STYLES) and found.cpu_seconds > 0
+    for name, models in found.models.items():
+        kept = [peers.stored(model) for model in models]
+        wanted = [round(share * WEIGHTS) for share in (0.6, 0.2)]
+        if name == "by_position":
+            assert all(count > fair for count, fair in zip(kept, wanted, strict=True))
+        elif name == "shared":  # whole columns, one of each of the 96 rows more at most; of a 1 x 1 map one in nine
+            assert all(1000 < count <= fair + 96 for count, fair in zip(kept, wanted, strict=True))
         else:
-            assert torch.equal(weight, own)
+            assert kept == wanted, name
 
 
-def test_controls_take_the_sparsity_and_retraining_keeps_the_zeros(task):
-    found = tutorial.control_points(task, [1.0, 0.05], [0.0, 80.0], 60, 2, 0)
-    assert [p["sparsity"] for p in found["magnitude"]] == [0, 80] and found["magnitude"][0]["accuracy"] == 100
-    assert found["magnitude"][1]["accuracy"] < 100 and len(found["magnitude_retrained"]) == 2
-    sparse, masks = tutorial.pruned(task.network, 0.05)
-    again, _ = tutorial.retrain(
-        sparse, masks, task.u[:60], task.y[:60], recipe=tutorial.Recipe(2, lr=0.002, loss="cross_entropy"), seed=0
-    )
-    for name, mask in masks.items():
-        assert not again.get_parameter(name)[~mask.bool()].any() and not torch.equal(
-            again.get_parameter(name), sparse.get_parameter(name)
-        ), name
+def test_rows_leave_the_first_and_the_last_layer_whole(task):
+    assert peers.whole_weights(read_layers(task.network, (1, 8, 8)), WEIGHTS) == (144 + 96, WEIGHTS - 240)
 
 
-def test_bytes_are_those_of_the_arrays(task):
-    dense = sum(t.numel() * t.element_size() for t in (*task.network.parameters(), *task.network.buffers()))
-    assert tutorial.stored_bytes(task.network) == dense
-    model = sparsify(task.network, task.u[:60], Cardinality(0.3))
-    expected = 4 * 12 * 9 + 4 * (model.head_weight.numel() + model.head_bias.numel())
-    for k in model.fitted:
-        A = getattr(model, f"A{k}")
-        expected += (
-            A._nnz() * (4 + A.col_indices().element_size())
-            + (A.shape[0] + 1) * A.crow_indices().element_size()
-            + 4 * A.shape[0]
-        )
-    assert tutorial.stored_bytes(model) == expected
+def test_rows_that_cannot_be_had_are_left_out(task):
+    assert peers.l1_rows(task.network, [240], WEIGHTS, task.u[:30]) == {"shared": [None], "by_position": [None]}
+    found = [{"share": [{"accuracy": 9.0, "stored": 5.0}], "shared": [None]}]
+    assert measures.accuracy_values(found, [0.05]) == {"0.05_share": ([9.0], "%"), "stored_0.05_share": ([5.0], "%")}
 
 
-def test_saved_whole_and_trained_on(task):
-    model = sparsify(task.network, task.u[:60], Cardinality(0.3))
-    assert not any(t.requires_grad for t in model.parameters())
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    again = torch.load(file, weights_only=False)
-    with torch.no_grad():
-        assert torch.equal(again(task.u_test), model(task.u_test))
-        before = nn.functional.cross_entropy(again(task.u), task.y)
-    entries = {k: getattr(again, f"A{k}").values().clone() for k in again.fitted}
-    shifts = again.b1.clone()
-    tutorial.fine_tune(again, task.u, task.y, 5, 0)
-    assert {name for name, t in again.named_parameters() if t.requires_grad} == {
-        "head_weight",
-        "head_bias",
-        *(f"b{k}" for k in again.fitted),
-    }
-    assert all(torch.equal(getattr(again, f"A{k}").values(), entries[k]) for k in again.fitted) and not torch.equal(
-        again.b1, shifts
-    )
-    with torch.no_grad():
-        assert nn.functional.cross_entropy(again(task.u), task.y) < before
+def test_a_network_without_a_last_linear_layer_fits_no_head(task):
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 3), nn.ReLU(), nn.AvgPool2d(4), nn.Flatten())
+    assert not peers.ends_linear(read_layers(network.eval(), (1, 8, 8)))
+    assert peers.ends_linear(read_layers(task.network, (1, 8, 8)))
+    rows = peers.l1_rows(network, [100], 144, task.u[:60])["shared"][0]
+    assert rows.head_weight is None and 100 <= peers.stored(rows) <= 103
 
 
-def test_what_the_page_says_of_copies(task):
-    model, other = (sparsify(task.network, task.u[:60], Cardinality(share)) for share in (0.3, 0.3))
-    other.b1.add_(1.0)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(other.b1, model.b1)
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        assert torch.equal(twin(task.u_test), model(task.u_test))
-        assert twin.double()(task.u_test.double()).dtype == torch.float64 and tutorial.stored_bytes(
-            twin
-        ) > tutorial.stored_bytes(model)
+def test_values_of_the_page(task, found):
+    shares = [0.6, 0.2]
+    values = measures.gain_values(task, found.models["share"], shares)
+    assert values["weights"] == WEIGHTS and values["weights_0.2"] == round(0.2 * WEIGHTS)
+    assert values["multiplications"] == 144 * 16 + 2 * 2304 * 16 + 4608 * 4 + 9216 + 96
+    left = values["multiplications_0.2"] / values["multiplications"]
+    assert values["multiplications_gone_0.2"][0] == pytest.approx(100 * (1 - left))
+    assert values["packed_bytes_0.2"] < values["packed_bytes_0.6"] < values["packed_bytes"]
+    assert values["times_smaller_0.2"] == values["torch_bytes"][0] / values["packed_bytes_0.2"][0]
+    proved = measures.proved_values(found.models["share"], shares)
+    assert proved["slope"] < 1e-8 and all(0 <= proved[f"proved_{share}"][0] <= 100 for share in shares)
+    points = measures.points(task, found)
+    first = found.models["share"][0]
+    assert points["share"][0]["accuracy"] == 100 * accuracy_of(first, task.u_test, task.y_test)
+    assert points["magnitude"][1]["stored"] == pytest.approx(20, abs=0.01)
+    recorded = {key: value[0] for key, value in measures.accuracy_values([points], shares).items()}
+    assert recorded["0.6_share"] == [points["share"][0]["accuracy"]]
+    table = show.accuracy_table(recorded, shares)
+    assert list(table.columns) == ["60 %", "20 %", "stored at 20 %"] and len(table) == len(show.STYLES)
+    gains = show.gain_table({key: v[0] if isinstance(v, tuple) else v for key, v in values.items()}, shares)
+    assert gains.loc["weights", "network"] == f"{WEIGHTS:,}" and list(gains.columns)[1:] == ["Share(0.6)", "Share(0.2)"]
 
 
-def test_a_sparse_matrix_gets_a_dense_gradient(task):
-    """What the page says of the entries: where torch changes this, they can be trained and the page is to say so."""
-    model = sparsify(task.network, task.u[:60], Cardinality(0.3))
-    model.A1 = nn.Parameter(model.A1)
-    model(task.u[:5]).sum().backward()
-    assert model.A1.grad.layout == torch.strided and model.A1.grad.shape == model.A1.shape
+def test_a_file_comes_back_into_another_of_the_networks(task, found):
+    a, b = found.models["share"]
+    assert compute.comes_back(b, a.dense(), task.u_test)
+    assert compute.comes_back(b, copy.deepcopy(task.network), task.u_test)
+
+
+def test_a_layer_without_bias_and_norm_is_loaded_into_dense():
+    """What the page says of a layer that gets a bias."""
+    network = nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.Linear(8, 3)).eval()
+    u = torch.rand(50, 6)
+    sparse = sparsify(network, u, Share(0.5))
+    assert compute.comes_back(sparse, sparse.dense(), u)
+    with pytest.raises(RuntimeError, match="0.bias"):
+        compute.comes_back(sparse, copy.deepcopy(network), u)
 
 
 def test_refusals_are_texts_of_errors():
-    assert tutorial.refusal(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
+    assert compute.refusal(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
     with pytest.raises(RuntimeError, match="nothing was refused"):
-        tutorial.refusal(lambda: None)
+        compute.refusal(lambda: None)
 
 
-def test_table_of_layers(task):
-    report = sparsify(task.network, task.u[:60], Cardinality(0.3), held_out=task.u[60:]).report
-    rows = show.layer_rows(report)
-    assert len(rows) == len(report.layers) == 3
-    for row in rows.values():
-        assert (
-            row["status"].startswith("optimal: ")
-            and row["R2, held out"] < row["R2, fit"]
-            and row["entries"] < row["the network's"]
-        )
-
-
-def test_times_and_curve(task):
-    assert tutorial.cpu_ms(task.network, task.u_test) >= 0
+def test_curves_are_medians_with_ranges():
     figure, axes = plt.subplots()
-    points = [
-        [{"sparsity": 80.0, "accuracy": 60.0}, {"sparsity": 20.0, "accuracy": 90.0}],
-        [{"sparsity": 82.0, "accuracy": 70.0}, {"sparsity": 22.0, "accuracy": 92.0}],
-    ]
-    show.tradeoff(axes, {"head": points}, 93.0)
-    assert np.allclose(axes.containers[0].lines[0].get_xdata(), [21, 81]) and np.allclose(
-        axes.containers[0].lines[0].get_ydata(), [91, 65]
-    )
+    values = {"accuracy": [93.0], "0.5_share": [90.0, 92.0, 91.0], "0.1_share": [60.0, 70.0, 62.0]}
+    show.tradeoff(axes, values, [0.5, 0.1])
+    assert len(axes.containers) == 1
+    line = axes.containers[0].lines[0]
+    assert np.allclose(line.get_xdata(), [10, 50]) and np.allclose(line.get_ydata(), [62, 91])
     plt.close(figure)

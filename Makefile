@@ -68,8 +68,9 @@ serve: book  ## build, then serve the book on 127.0.0.1:PORT (default 8000)
 search: setup  ## search hyper-parameters in distribution (long; not part of the book's build)
 	$(RUN) -m reproduction.tools.search
 
+export NOTEBOOK GRID
 sweep: setup  ## run a notebook over a grid: NOTEBOOK=ch5_identity GRID="seeds=[[1],[2]] epochs_scale=[.5,1.]" [ADDRESS=ray]
-	@$(RUN) -m reproduction.book.sweep "$(NOTEBOOK)" "$(GRID)" --profile $(PROFILE) --workers $(WORKERS) $(if $(ADDRESS),--address "$(ADDRESS)")
+	@$(RUN) -m reproduction.book.sweep "$$NOTEBOOK" "$$GRID" --profile $(PROFILE) --workers $(WORKERS) $(if $(ADDRESS),--address "$(ADDRESS)")
 
 pdf: book  ## the whole book as one PDF, printed by a Chromium on the path (or CHROMIUM=...)
 	@$(RUN) -m reproduction.tools.print_book

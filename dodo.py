@@ -83,7 +83,7 @@ def task_notebook():
     for name in NAMES:
         yield {
             "name": name,
-            "actions": [run("reproduction.book.run", name, "--profile", PROFILE)],
+            "actions": [run("reproduction.book.run", name, "--profile", PROFILE, "--refresh")],
             "uptodate": [UNTOUCHED or (up_to_date, [name, PROFILE])],
             "doc": f"notebooks/{name}.ipynb, profile {PROFILE}",
         }

@@ -6,7 +6,7 @@ them is typed.
     {verdict}`ch5-identity-x10-at-45`               verdict of a claim, linked to its row of the scoreboard
     {published}`ch5-quake-gain-k9`                  what a claim publishes, linked to its row of the scoreboard
     {published}`ch3-t31-cifar-k0p99:accuracy`       one of the values that it publishes, with the unit in its name
-    ("accuracy, %") ```{drawn} reproduction.core.figures:identity_figure ch5_identity
+    ```{drawn} reproduction.core.figures:identity_figure ch5_identity
     :alt: what a reader who does not see it must know
     :name: fig-...
     Caption.

@@ -23,6 +23,7 @@ def test_points_are_all_combinations_with_keys_of_their_own():
     points = sweep.points_of("ch5_identity", "quick", {"seeds": [[1], [2]], "epochs_scale": [1, 2]})
     assert [dict(p.given) for p in points] == [{"seeds": [s], "epochs_scale": e} for s in (1, 2) for e in (1.0, 2.0)]
     assert len({p.key for p in points}) == 4
+    assert len(sweep.points_of("ch5_identity", "quick", {"seeds": [[1], [1]]})) == 1
     with pytest.raises(ValueError, match="kappa"):
         sweep.points_of("ch5_identity", "quick", {"kappa": [0.5]})
 
@@ -32,7 +33,7 @@ def run(point):
     scale, seeds = point.given["epochs_scale"], point.given["seeds"]
     if seeds == [2] and scale == 2.0:
         raise RuntimeError("cell 3 raised")
-    values = {"error": [scale * s for s in (1, 2, 4)], "name": "x", "flat": 7}
+    values = {"error": [scale * s for s in (1, 2, 4)], "name": "x", "flat": 7, "names": ["x", "y"], "map": {"a": 1}}
     return {"parameters": dict(point.given), "seconds": 0.0, "values": values, "units": {"error": "s"}, "withheld": ""}
 
 

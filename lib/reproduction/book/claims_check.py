@@ -19,8 +19,9 @@ from reproduction.book.formulas import formula_faults, texts_of
 from reproduction.book.graph import ROOT
 from reproduction.book.run import NOTEBOOKS, code_of, read_notebook
 
+SHOWN_BESIDE = ("data", "stand_in", "images", "epochs")
 SET = {
-    "claims.yml": ("statement", "published", "setting", "conflicts", "explanation", "not_testable", "data", "stand_in"),
+    "claims.yml": ("statement", "published", "setting", "conflicts", "explanation", "not_testable", *SHOWN_BESIDE),
     "errata.yml": ("printed", "right", "evidence", "withdrawn"),
 }  # fields with formulas between dollars
 ROLE = re.compile(r"\{(measured|median|verdict|published)\}`([^`:]+):?([^`]*)`")
@@ -81,7 +82,7 @@ def quotation_faults(role: str, name: str, part: str, claims: dict[str, dict[str
     elif role == "published":
         try:
             _roles().published_text(name, part)
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             yield str(error.args[0])
 
 
@@ -112,7 +113,8 @@ def check() -> list[str]:
     for entry in errata:
         if "shown" in entry and "withdrawn" not in entry:
             faults += [f"errata.yml: {entry['id']}: {fault}" for fault in erratum_faults(entry)]
-    for page in (*sorted((ROOT / "book").glob("*.md")), *sorted(NOTEBOOKS.glob("*.ipynb"))):
+    pages = sorted(path for path in (ROOT / "book").rglob("*.md") if "_build" not in path.parts)
+    for page in (*pages, *sorted(NOTEBOOKS.glob("*.ipynb"))):
         for role, name, part in sorted(set(ROLE.findall(page.read_text(encoding="utf-8")))):
             faults += [f"{page.name}: {{{role}}}: {fault}" for fault in quotation_faults(role, name, part, claims)]
     return faults

@@ -41,6 +41,12 @@ def evaluate(condition: str, names: Mapping[str, Any]) -> bool:
         ValueError: on any other syntax, on an unknown name, or when the result is no truth value.
     """
 
+    def truth(node: ast.AST) -> bool:
+        found = value(node)
+        if not isinstance(found, bool):
+            raise ValueError(f"condition {condition!r}: {ast.unparse(node)!r} is {found!r}, no truth value")
+        return found
+
     def value(node: ast.AST) -> Any:
         match node:
             case ast.Expression(body=body):
@@ -52,10 +58,10 @@ def evaluate(condition: str, names: Mapping[str, Any]) -> bool:
                     raise ValueError(f"condition {condition!r}: no value named {name!r} (known: {', '.join(names)})")
                 return names[name]
             case ast.BoolOp(op=op, values=parts):
-                truths = [value(part) for part in parts]
+                truths = [truth(part) for part in parts]
                 return all(truths) if isinstance(op, ast.And) else any(truths)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not value(operand)
+                return not truth(operand)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -value(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
@@ -71,6 +77,8 @@ def evaluate(condition: str, names: Mapping[str, Any]) -> bool:
         result = value(ast.parse(condition, mode="eval"))
     except SyntaxError as error:
         raise ValueError(f"condition {condition!r}: {error.msg}") from None
+    except ArithmeticError as error:
+        raise ValueError(f"condition {condition!r}: {error}") from None
     if not isinstance(result, bool):
         raise ValueError(f"condition {condition!r} gives {result!r}, no truth value")
     return result

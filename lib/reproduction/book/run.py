@@ -158,9 +158,9 @@ def up_to_date(name: str, profile: str) -> bool:
     return executed_key(EXECUTED / f"{name}.ipynb") == wanted
 
 
-def refreshed(name: str, keys: dict[str, str]) -> bool:
+def refreshed(name: str, profile: str) -> bool:
     """Put new prose into the executed copy where nothing but prose changed since it ran; whether that was done."""
-    final = EXECUTED / f"{name}.ipynb"
+    final, keys = EXECUTED / f"{name}.ipynb", keys_of(name, effective_parameters(name, profile))
     try:
         executed = json.loads(final.read_text(encoding="utf-8"))
         if executed["metadata"][METADATA]["run_key"] != keys["run_key"]:
@@ -228,10 +228,7 @@ def execute(name: str, profile: str, given: dict[str, Any] | None = None, target
     import papermill
 
     parameters = effective_parameters(name, profile, given)
-    keys = keys_of(name, parameters)
-    if target is None and not given and refreshed(name, keys):
-        return EXECUTED / f"{name}.ipynb"
-    commit = commit_of(name)
+    keys, commit = keys_of(name, parameters), commit_of(name)
     if profile == "full" and target is None and not given and commit is None:
         print(f"{name}: its code is not committed; the result will name no commit and cannot be confirmed later")
     final = EXECUTED / f"{name}.ipynb" if target is None else target
@@ -289,6 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--profile", default="quick", choices=("quick", "full"))
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     parser.add_argument("--to", type=Path, help="write the executed copy here, and no results")
+    parser.add_argument("--refresh", action="store_true", help="no run where nothing but prose changed since the last")
     options = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import papermill
@@ -297,6 +295,8 @@ def main(arguments: list[str] | None = None) -> int:
         effective_parameters(options.name, options.profile, dict(options.p))
     except (FileNotFoundError, ValueError, TypeError) as error:
         parser.error(str(error))
+    if options.refresh and not options.p and options.to is None and refreshed(options.name, options.profile):
+        return 0
     try:
         execute(options.name, options.profile, dict(options.p), options.to)
     except papermill.PapermillExecutionError as error:

@@ -2,8 +2,9 @@
 
     python -m reproduction.book.sweep ch5_identity "seeds=[[1],[2],[3]] epochs_scale=[.5,1.]" --workers 2
 
-A point's file is named by the content key of its run, so that a killed sweep goes on where it stopped, and a changed
-notebook runs its points anew. A point that fails does not stop the others; it is listed, and the exit status is 1.
+A point's file is named by the key of what it computes (code, parameters, data), so that a killed sweep goes on where it
+stopped, and a changed notebook runs its points anew. A point that fails does not stop the others; it is listed, and the
+exit status is 1.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reproduction.book.conditions import is_text
 from reproduction.book.graph import ROOT
 from reproduction.book.results import numbers, save
 from reproduction.book.run import effective_parameters, keys_of, published
@@ -78,19 +81,21 @@ def parse_grid(text: str) -> dict[str, list[Any]]:
 
 
 def points_of(notebook: str, profile: str, grid: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """All combinations of a grid's values, each with the key of its run.
+    """All combinations of a grid's values, each once, with the key of what it computes.
 
     Raises:
         FileNotFoundError, ValueError, TypeError: on a notebook that is not there, an unknown name, a value of the wrong
             type.
     """
-    points = []
+    points: dict[str, Point] = {}
     for values in itertools.product(*grid.values()):
         given = dict(zip(grid, values, strict=True))
         effective = effective_parameters(notebook, profile, given)
         named = {name: effective[name] for name in given}
-        points.append(Point(notebook, profile, named, keys_of(notebook, effective)["run_key"]))
-    return points
+        keys = keys_of(notebook, effective)
+        key = hashlib.sha256((keys["code_key"] + keys["data_key"]).encode()).hexdigest()
+        points.setdefault(key, Point(notebook, profile, named, key))
+    return list(points.values())
 
 
 def run_point(point: Point) -> dict[str, Any]:
@@ -163,9 +168,12 @@ def table(contents: Sequence[Mapping[str, Any]]):
             for name, value in content["parameters"].items()
         }
         for key, value in content["values"].items():
-            if isinstance(value, bool) or (isinstance(value, str) and value not in ("inf", "-inf", "nan")):
+            try:
+                sample = pd.Series([] if is_text(value) else numbers(value), dtype=float)
+            except (TypeError, ValueError):
+                continue  # texts and mappings are no numbers
+            if sample.empty:
                 continue
-            sample = pd.Series(numbers(value), dtype=float)
             rows.append(
                 shown
                 | {"key": key, "median": sample.median(), "min": sample.min(), "max": sample.max(), "n": len(sample)}
@@ -185,6 +193,7 @@ def figure(frame, grid: Mapping[str, Sequence[Any]], keys: Sequence[str] = ()):
         KeyError: when a key was not recorded.
     """
     import matplotlib.pyplot as plt
+    import pandas as pd
 
     names = list(grid)
     for key in keys:
@@ -198,8 +207,9 @@ def figure(frame, grid: Mapping[str, Sequence[Any]], keys: Sequence[str] = ()):
         groups = part.groupby(names[1:], sort=False) if len(names) > 1 else [((), part)]
         for labels, rows in groups:
             label = ", ".join(f"{n} = {v}" for n, v in zip(names[1:], labels, strict=True))
+            places = rows[names[0]] if pd.api.types.is_numeric_dtype(frame[names[0]]) else rows[names[0]].astype(str)
             errors = [rows["median"] - rows["min"], rows["max"] - rows["median"]]
-            axis.errorbar(rows[names[0]], rows["median"], errors, marker="o", capsize=3, label=label or None)
+            axis.errorbar(places, rows["median"], errors, marker="o", capsize=3, label=label or None)
         unit = part["unit"].iloc[0]
         axis.set(xlabel=names[0], ylabel=f"{key} ({unit})" if unit else key)
         if len(names) > 1:
@@ -261,8 +271,12 @@ def write(folder: Path, contents: Sequence[Mapping[str, Any]], draw: Callable[[A
     import matplotlib
 
     matplotlib.use("Agg")
-    draw(frame).savefig(folder / "plot.png", dpi=144)
-    print(f"{folder}: {', '.join([*written, 'plot.png'])}")
+    try:
+        draw(frame).savefig(folder / "plot.png", dpi=144)
+        written.append("plot.png")
+    except KeyError as error:
+        print(f"no picture: {error.args[0]}")
+    print(f"{folder}: {', '.join(written)}")
 
 
 if __name__ == "__main__":

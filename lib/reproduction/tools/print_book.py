@@ -27,9 +27,11 @@ def browser() -> str:
     Raises:
         FileNotFoundError: when none is on the path, saying how to get one.
     """
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    given = os.environ.get("CHROMIUM")
+    found = next(filter(None, map(shutil.which, [given] if given else BROWSERS)), None)
     if found is None:
-        raise FileNotFoundError("no Chromium on the path (Debian: apt install chromium; or set CHROMIUM)")
+        what = f"CHROMIUM={given} is no program" if given else "no Chromium on the path"
+        raise FileNotFoundError(f"{what} (Debian: apt install chromium; or set CHROMIUM)")
     return found
 
 
@@ -50,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     sphinx = [sys.executable, "-m", "sphinx", "-b", "singlehtml", "-q", "-d", str(BUILD / ".doctrees-single")]
     subprocess.run([*sphinx, str(ROOT / "book"), str(page)], env={**os.environ, "PYTHONPATH": path}, check=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
+    done = subprocess.run(
         [
             chromium,
             "--headless",
@@ -61,9 +63,13 @@ def main(arguments: list[str] | None = None) -> int:
             f"--print-to-pdf={options.out.resolve()}",
             (page / "index.html").resolve().as_uri(),
         ],
-        stderr=subprocess.DEVNULL,
-        check=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    if done.returncode or not options.out.is_file():
+        print(done.stderr[-3000:], file=sys.stderr)
+        return 1
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
     return 0
 

@@ -93,7 +93,7 @@ def sparsify(
         head: the last linear layer fitted anew, by ridge regression of the network's outputs on the sparse model's
             features. With a `Share`: pruned as the others are.
         held_out: other samples, for the share of variance explained on them.
-        tolerance: of a row's certificate on the l1 path.
+        tolerance: of a row's certificate on the l1 path, which a `Share` does not take.
         parallel: where rows are solved; its folder `resume` holds finished strips, and a killed run goes on there.
 
     Returns:
@@ -114,7 +114,7 @@ def sparsify(
         Tsai thesis (2024), section 3.3, Table 3.1.
     """
     if isinstance(budget, Share):
-        return _shares(network, data, [budget], rows, states, head, held_out, parallel)[0]
+        return _shares(network, data, [budget], rows, states, head, held_out, tolerance, parallel)[0]
     setup = _setup(network, data, [budget], rows, states, head, held_out, tolerance, parallel)
     rows = setup.rows
     with torch.no_grad(), in_single(rows.device != "cpu"):
@@ -180,7 +180,7 @@ def sparsify_path(
     """
     shares = [budget for budget in budgets if isinstance(budget, Share)] if isinstance(budgets, Sequence) else []
     if shares and len(shares) == len(budgets):
-        return _shares(network, data, shares, rows, states, head, held_out, parallel)
+        return _shares(network, data, shares, rows, states, head, held_out, tolerance, parallel)
     setup = _setup(network, data, budgets, rows, states, head, held_out, tolerance, parallel)  # type: ignore[arg-type]
     rows = setup.rows
     order = sorted(range(len(budgets)), key=lambda t: budgets[t].size)
@@ -221,6 +221,7 @@ def _setup(
     return Setup(layers, rows, sources, fitted, factors, states == "student", head, tolerance)
 
 
+@torch.inference_mode(False)  # the effects of rows are gradients
 def _shares(
     network: nn.Module,
     data: Any,
@@ -229,6 +230,7 @@ def _shares(
     states: str,
     head: bool,
     held_out: Any,
+    tolerance: Tolerance,
     parallel: Parallel,
 ) -> list[SparseNetwork]:
     """Raises: as `sparsify`."""
@@ -237,6 +239,15 @@ def _shares(
         raise ValueError(f"{budgets[0]} is of the network's own kernels: for SharedKernels(...), not for {rows!r}")
     if states != "student":
         raise ValueError(f"{budgets[0]} is for states='student', what the sparse network computes, got {states!r}")
+    require("tolerance", tolerance, Tolerance)
+    usual = SharedKernels()
+    given = {name: (getattr(rows, name), getattr(usual, name)) for name in ("refit", "min_active", "cap")}
+    for name, (value, default) in (given | {"tolerance": (tolerance, TIGHT)}).items():
+        if value != default:
+            raise ValueError(
+                f"{name}={value!r} is of rows along the l1 path: {budgets[0]} is met by elimination, and takes none but"
+                f" {default!r}; see SharedKernels(supports=OptimalBrainSurgeon(...))"
+            )
     graph = _checked(network, data, budgets, states, held_out, parallel)
     return sparse_networks(
         network, graph, data, budgets, rows.supports, head=head, held_out=held_out, parallel=parallel

@@ -207,7 +207,7 @@ class SharedKernels(_Rows):
     block reads. One budget for the whole network (`Share`) is met by elimination, with the network's own kernels.
 
     Args:
-        supports: how the weights that stay are found for a `Share`, to which refit, min_active and cap do not apply.
+        supports: how the weights that stay are found for a `Share`, with which refit, min_active and cap are refused.
         refit: `Refit(...)`, or None for the l1 solution itself.
         min_active: columns that vary on fewer samples, in the sense of (sum x^2)^2 / sum x^4 of the centred column, are
             not used: in units of their deviation a state that is active on two samples would carry a huge weight.

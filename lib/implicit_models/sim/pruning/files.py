@@ -42,7 +42,10 @@ def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
 
 
 def load_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a file that `SparseNetwork.save` wrote, dense: what `load_state_dict` of the network takes.
+    """The tensors of a file that `SparseNetwork.save` wrote, dense: what `load_state_dict` of `dense()` takes.
+
+    That of the network that was given refuses them where layers got biases (`report.biases`) or weights were computed
+    from others.
 
     Raises:
         ValueError: for a file that is none of these.

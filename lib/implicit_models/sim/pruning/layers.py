@@ -124,6 +124,10 @@ class Layer:
         own = torch.from_numpy(weight).to(like).reshape(like.shape)
         return replace(self.node, weight=own, bias=None if bias is None else torch.from_numpy(bias).to(like), names={})
 
+    def gets_bias(self, step: Weighted) -> bool:
+        """Whether its module needs a new bias to compute what a step does."""
+        return self.bias == "" and step.bias is not None
+
     def rest(self, values: Mapping[str, Tensor]) -> Float[Tensor, "N ..."]:
         """s, the pre-activation of a value 0, given the others that the chain reads."""
         count = len(values[self.node.inputs[0]])

@@ -1,8 +1,8 @@
 """A trained network with zeros in place of most weights: what `sparsify` returns for a share of them.
 
 It is the user's own network, module by module: weights of convolutions and linear layers are replaced, and so are their
-biases, or the running means of a batch norm that stands behind a layer without one. Whatever takes the network takes
-it too.
+biases, or the running means of a batch norm that stands behind a layer without one. A layer with neither gets a bias
+where it lost weights, and the report names it. Whatever takes the network takes it too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def with_weights(network: nn.Module, plan: Plan, new: Mapping[str, Weighted]) ->
         own(layer.weight).copy_(step.weight)
         if step.bias is None or layer.bias is None:
             continue
-        if layer.bias == "":
+        if layer.gets_bias(step):
             owner = layer.weight.rpartition(".")[0].removeprefix(inside.removesuffix(".")).removeprefix(".")
             module = out.get_submodule(owner)
             module.register_parameter("bias", nn.Parameter(step.bias.clone(), own(layer.weight).requires_grad))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -198,7 +198,11 @@ def _at_share(
     clock, generators = _Clock(dict(shared.seconds)), {}
 
     def visit(rounded: int, counts: list[int], out: list[Result]) -> Callable[..., Weighted]:
+        changed: list[str] = []  # layers so far that are not the network's own
+
         def one(k: int, layer: Layer, x: Tensor, target: Target) -> Weighted:
+            if counts[k] == layer.size and layer.bias == "":
+                layer = replace(layer, bias=None)  # a layer that loses no weight needs no bias that it did not have
             generators[k] = torch.Generator().manual_seed(1000 * (rounded + 1) + k)
             final = rounded == how.rounds
 
@@ -206,9 +210,10 @@ def _at_share(
                 return _layer(layer, (x, target), counts[k], effect[k], how, generators[k], clock, final=final)
 
             out.append(work(compute))
-            weight, bias = out[-1]["weight"], out[-1]["bias"]
-            factor = np.where(layer.factor != 0, layer.factor, np.inf)
-            return layer.with_kernels(weight / factor[:, None], None if layer.bias is None else bias / factor)
+            step = _step(layer, out[-1], same=not changed)
+            if step is not layer.node:
+                changed.append(layer.name)
+            return step
 
         return one
 
@@ -223,6 +228,24 @@ def _at_share(
             effect = _effects(plan, new, few, how, work)
             clock("effects", begin)
     return Found(share, new, rows, effect, clock.seconds)
+
+
+def _step(layer: Layer, found: Result, *, same: bool) -> Weighted:
+    """A layer with the rows that were found, back in its own units.
+
+    Rows that the chain multiplies by zero keep the network's own weights where these stay. A layer that is left with
+    all its weights that are not zero is the network's own where its inputs are the `same`.
+    """
+    own, still = layer.kernels(), layer.factor == 0
+    factor = np.where(still, 1.0, layer.factor)
+    kept = found.get("kept", (found["weight"] != 0) | still[:, None])  # supports are kept of the last pass alone
+    if same and bool((kept | (own == 0)).all()):
+        return layer.node
+    weight = np.where(still[:, None], np.where(kept, own, 0.0), found["weight"] / factor[:, None])
+    if layer.bias is None:
+        return layer.with_kernels(weight, None)
+    before = np.zeros(layer.rows) if layer.node.bias is None else layer.node.bias.detach().double().numpy()
+    return layer.with_kernels(weight, np.where(still, before, found["bias"] / factor))
 
 
 def _layer(

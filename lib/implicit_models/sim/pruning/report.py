@@ -14,7 +14,7 @@ from implicit_models.summaries import summary
 
 @dataclass(frozen=True)
 class PrunedLayer:
-    """A layer of a sparse network. weights: of it; left: that are not zero.
+    """A layer of a sparse network. weights: of it; left: that are not zero in the network that came out.
 
     Of each row: columns, how many weights it has; effect, what a unit of its mean square error changes the outputs by;
     loss, the mean square of its least squares on its support, over that of the target; rise, what its support costs
@@ -56,7 +56,8 @@ class PrunedLayer:
 class PruningReport:
     """A sparse network. weights: of all convolutions and linear layers; left: that are not zero; stays: by name, those
     that were kept as they are; settings: how it was made; seconds: CPU seconds by part; held_out: mean square by which
-    outputs on other samples differ from the network's, over their variance, None without any.
+    outputs on other samples differ from the network's, over their variance, None without any; biases: by name, those
+    that layers without one were given, and how many they are.
     """
 
     layers: tuple[PrunedLayer, ...]
@@ -66,9 +67,10 @@ class PruningReport:
     settings: Mapping[str, Any]
     seconds: Mapping[str, float] = field(default_factory=dict)
     held_out: float | None = None
+    biases: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return summary(self, "layers", "weights", "left", "share", "stays", "settings", "seconds", "held_out")
+        return summary(self, "layers", "weights", "left", "share", "stays", "settings", "seconds", "held_out", "biases")
 
     @property
     def share(self) -> float:
@@ -91,6 +93,8 @@ class PruningReport:
             )
         for name, size in self.stays.items():
             lines.append(f"{name} stays as it is, {size} weights")
+        for name, size in self.biases.items():
+            lines.append(f"{name} is new, {size} biases")
         worst = max([float(layer.slope.max(initial=0.0)) for layer in self.layers], default=0.0)
         lines += [
             f"proved: each row's loss, recomputed from its least squares (largest derivative left {worst:.1g})",

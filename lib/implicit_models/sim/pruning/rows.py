@@ -91,16 +91,20 @@ class Rows:
         """What is proved of supports and of the least squares W on them, each (r,).
 
         loss: mean square over that of the target, W's own. rise: of the problem's minimum from that on all columns,
-        computed from W alone. bound: what it is at least for any support of the size. slope: largest derivative on
-        the support, over the largest correlation, 0 at the minimum.
+        computed from W alone, 0 where it is rounding. bound: what it is at least for any support of the size. slope:
+        largest derivative on the support, over the largest correlation, 0 at the minimum.
         """
         rise, bound, loss, slope = (np.empty(len(W)) for _ in range(4))
         kept, W = kept & ~self.dead, np.where(self.dead, 0.0, W)
         for H, G, run in zip(self.H, self.moments.G, self.runs, strict=True):
             w, c, own = W[run], self.C[run], kept[run]
-            lowest = half(H, c, np.linalg.solve(H, c.T).T)
-            rise[run] = np.maximum(2 * (half(H, c, w) - lowest), 0.0)
-            bound[run] = 2 * least_rise(H, c, own.sum(axis=1))
+            best = np.linalg.solve(H, c.T).T
+            above = half(H, c, w) - half(H, c, best)
+            # the sums of both, of the sizes of their terms, are known to this
+            terms = -half(-np.abs(H), np.abs(c), np.abs(w)) - half(-np.abs(H), np.abs(c), np.abs(best))
+            seen = above > H.shape[0] * np.finfo(float).eps * terms
+            rise[run] = np.where(seen, 2 * above, 0.0)
+            bound[run] = np.where(seen, 2 * least_rise(H, c, own.sum(axis=1)), 0.0)
             loss[run] = self.moments.zz[run] + 2 * half(G, self._plain[run], w)
             largest = np.abs(c).max(axis=1, initial=0.0)
             slope[run] = np.abs(np.where(own, c - w @ H, 0.0)).max(axis=1) / np.where(largest > 0, largest, 1.0)

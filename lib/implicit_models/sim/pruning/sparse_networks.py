@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ def _compare(planned: Plan, found: Found, module: nn.Module, u: Tensor) -> None:
     values = {planned.steps[0].name: u}
     for step in planned.with_kernels(found.steps)[1:]:
         values[step.name] = step.run(*(values[name] for name in step.inputs))
-    y, wanted = module(u), values[planned.graph.output]
+    y, wanted = module(u.clone()), values[planned.graph.output]  # a first step in place would write into the samples
     if not torch.allclose(y, wanted, rtol=0, atol=CLOSE * max(1e-30, float(wanted.abs().max()))):
         raise RuntimeError(
             f"the sparse network differs from its fitted steps by {float((y - wanted).abs().max()):.3g}: its forward"
@@ -68,7 +69,7 @@ def _compare(planned: Plan, found: Found, module: nn.Module, u: Tensor) -> None:
 def _difference(network: nn.Module, module: nn.Module, u: Tensor) -> float:
     """Mean square difference of the outputs over the variance of the network's."""
     parts = [u[at : at + BATCH] for at in range(0, len(u), BATCH)]
-    y, z = (torch.cat([f(part).flatten(1) for part in parts]).double() for f in (network, module))
+    y, z = (torch.cat([f(part.clone()).flatten(1) for part in parts]).double() for f in (network, module))
     spread = float(((y - y.mean(0)) ** 2).sum())
     return float(((y - z) ** 2).sum()) / spread if spread > 0 else float("nan")
 
@@ -80,15 +81,29 @@ def _report(
         PrunedLayer(
             layer.name,
             layer.size,
-            int(rows["kept"].sum()),
+            int(columns.sum()),
             int(rows["exchanges"]),
-            rows["kept"].sum(axis=1),
+            columns,
             effect,
             *(rows[name] for name in ("loss", "rise", "bound", "slope")),
         )
-        for layer, rows, effect in zip(planned.layers, found.rows, found.effect, strict=True)
+        for layer, columns, rows, effect in zip(planned.layers, _columns(planned, found), found.rows, found.effect)
     )
-    left = sum(layer.left for layer in layers) + sum(size for _, size in planned.kept)
+    own = dict(planned.graph.traced.named_parameters())
+    left = sum(layer.left for layer in layers) + sum(int((own[name] != 0).sum()) for name, _ in planned.kept)
     return PruningReport(
-        layers, planned.weights, left, dict(planned.kept), {"budget": budget, "supports": how}, found.seconds, held_out
+        layers,
+        planned.weights,
+        left,
+        dict(planned.kept),
+        {"budget": budget, "supports": how},
+        found.seconds,
+        held_out,
+        {f"{layer.name}.bias": layer.rows for layer in planned.layers if layer.gets_bias(found.steps[layer.node.name])},
     )
+
+
+def _columns(planned: Plan, found: Found) -> list[np.ndarray]:
+    """Of each layer, how many weights of each row are not zero in the network that comes out, (r,)."""
+    weights = [found.steps[layer.node.name].weight for layer in planned.layers]
+    return [(weight != 0).flatten(1).sum(1).numpy() for weight in weights]

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import re
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from implicit_models.sim import (
     Cardinality,
     OptimalBrainSurgeon,
     Parallel,
+    Refit,
     Share,
     SharedKernels,
+    Tolerance,
     load_state,
     sparsify,
     sparsify_path,
@@ -350,6 +353,111 @@ def test_the_network_stays_as_it_was(residual):
     before = copy.deepcopy(residual.state_dict())
     sparsify(residual, images(), Share(0.3), FEW, parallel=QUIET)
     assert all(torch.equal(t, before[name]) for name, t in residual.state_dict().items())
+
+
+def test_the_samples_stay_as_they_were_though_the_first_step_is_in_place():
+    network = trained(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)), (8,))
+    u, v = images(120, (8,)), images(150, (8,), seed=2)
+    before, others = u.clone(), v.clone()
+    model = sparsify(network, u, Share(0.5), FEW, parallel=QUIET, held_out=v)
+    assert torch.equal(u, before) and torch.equal(v, others)
+    with torch.no_grad():
+        y, z = network(others.clone()), model(others.clone())
+    assert model.report.held_out == pytest.approx(float(((y - z) ** 2).sum() / ((y - y.mean(0)) ** 2).sum()), rel=1e-4)
+
+
+def multiplied_by_zero():
+    """Of the first layer's six rows three are multiplied by 0 in the batch norm behind it."""
+    network = trained(
+        nn.Sequential(nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(54, 3)), (2, 5, 5)
+    )
+    with torch.no_grad():
+        network[1].weight[:3] = 0.0
+    return network
+
+
+def test_rows_that_are_multiplied_by_zero_keep_the_networks_own_weights():
+    network, u = multiplied_by_zero(), images(60, (2, 5, 5))
+    whole = sparsify(network, u, Share(1.0), FEW, parallel=QUIET).dense().state_dict()
+    assert all(torch.equal(t, whole[name]) for name, t in network.state_dict().items())
+    model = sparsify(network, u, Share(0.9), FEW, head=False, parallel=QUIET)  # 27 of the 54 weights without effect go
+    w, own = model.dense()[0].weight[:3], network[0].weight[:3]
+    assert int((w != 0).sum()) == 27 and bool(((w == own) | (w == 0)).all())
+    assert torch.equal(model.dense()[0].bias[:3], network[0].bias[:3])
+    assert model.report.left == round(0.9 * 270) == 270 - zeros(model.dense())
+
+
+def test_weights_that_were_zero_are_not_left():
+    network = trained(nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)), (8,))
+    with torch.no_grad():
+        network[0].weight[:, :3] = 0.0
+        network[2].weight[0] = 0.0
+    u = images(80, (8,))
+    for share in (1.0, 0.7):  # of 60 weights 36 are not zero
+        model = sparsify(network, u, Share(share), FEW, parallel=QUIET)
+        assert model.report.left == 36 and [layer.left for layer in model.report.layers] == [30, 6]
+        assert model.report.layers[1].columns.tolist() == [0, 6]
+        assert all(torch.equal(t, network.state_dict()[name]) for name, t in model.dense().state_dict().items())
+    alone = sparsify(network, u, Share(0.9), FEW, head=False, parallel=QUIET)
+    assert alone.report.stays == {"2.weight": 12} and alone.report.left == 36
+    network[0].weight.data.zero_()
+    assert sparsify(network, u, Share(0.5), FEW, parallel=QUIET).report.layers[0].left == 0
+
+
+def test_biases_are_added_where_weights_went_and_nowhere_else(tmp_path):
+    layers = (nn.Linear(8, 16, bias=False), nn.ReLU(), nn.Linear(16, 4, bias=False))
+    network, u = trained(nn.Sequential(*layers), (8,)), images(100, (8,)).abs()
+    whole = sparsify(network, u, Share(1.0), FEW, parallel=QUIET)
+    assert set(whole.dense().state_dict()) == set(network.state_dict()) and whole.report.biases == {}
+    with torch.no_grad():
+        network[2].weight *= 1e4  # of its weights none goes, though it reads what is sparse
+    half = sparsify(network, u, Share(0.9), SharedKernels(supports=OptimalBrainSurgeon(effects=False)), parallel=QUIET)
+    assert half.report.layers[1].left == 64 and half.report.biases == {"0.bias": 16}
+    assert "0.bias is new, 16 biases" in half.report.text()
+    assert half.dense()[0].bias is not None and half.dense()[2].bias is None
+    half.save(tmp_path / "half.npz")
+    half.dense().load_state_dict(load_state(tmp_path / "half.npz"))
+    with pytest.raises(RuntimeError, match="0.bias"):
+        copy.deepcopy(network).load_state_dict(load_state(tmp_path / "half.npz"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_whole_network_is_proved_the_best(residual, dtype):
+    network, u = copy.deepcopy(residual).to(dtype), images().to(dtype)
+    report = sparsify(network, u, Share(1.0), FEW, parallel=QUIET).report
+    assert [layer.proved for layer in report.layers] == [1.0] * 5
+    half = sparsify(network, u, Share(0.5), FEW, parallel=QUIET).report
+    assert all(layer.lost > 0 for layer in half.layers if layer.left < layer.weights)
+
+
+def test_it_works_in_inference_mode_and_on_tensors_made_in_it():
+    shape = (3, 9, 7)
+    with torch.inference_mode():
+        made, u, v = Residual().eval(), images(), images(seed=2)
+    network, data = trained(Residual(), shape), images()
+    wanted = sparsify(network, data, Share(0.5), FEW, parallel=QUIET, held_out=images(seed=2))
+    with torch.inference_mode():
+        inside = sparsify(network, u, Share(0.5), FEW, parallel=QUIET, held_out=v)
+        assert torch.equal(inside(v), wanted(v)) and inside.report.held_out == wanted.report.held_out
+    assert not any(t.is_inference() for t in inside.dense().state_dict().values())
+    outside = sparsify(network, u, Share(0.5), FEW, parallel=QUIET, held_out=v)
+    own = sparsify(made, data, Share(0.5), FEW, parallel=QUIET)
+    with torch.inference_mode():
+        assert torch.equal(outside(v), wanted(v))
+        assert torch.equal(sparsify(made, u, Share(0.5), FEW, parallel=QUIET)(v), own(v))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"cap": 4}, {"refit": None}, {"refit": Refit(ridge=0.1)}, {"min_active": 5.0}, {"tolerance": Tolerance()}],
+)
+def test_choices_of_the_path_are_refused_with_a_share(residual, choice):
+    name, value = next(iter(choice.items()))
+    tolerance = {"tolerance": choice.pop("tolerance")} if "tolerance" in choice else {}
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} is of rows along the l1 path: Share(share=0.4)")):
+        sparsify(residual, images(), Share(0.4), SharedKernels(**choice), **tolerance)
+    with pytest.raises(ValueError, match=name):
+        sparsify_path(residual, images(), [Share(0.4), Share(0.5)], SharedKernels(**choice), **tolerance)
 
 
 def test_the_dense_module_is_an_ordinary_one(residual, tmp_path):

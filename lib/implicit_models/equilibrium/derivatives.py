@@ -173,7 +173,7 @@ def solve_adjoint(
     if method in ("gauss_seidel", "newton"):
         slopes = compiled.slopes(act, x)
         if method == "newton":
-            return Solution.of(_direct(A, slopes, g, s.tol), method)
+            return Solution.of(_direct(A, slopes, g, s.tol, s.max_iter), method)
         return _swept(A, slopes, g, act, s)
     if method == "picard" and s.solver == "auto" and compiled.supports(A, act):
         return _stepped(A, x, g, act, s)

@@ -72,7 +72,7 @@ def test_a_solve_and_its_adjoint_take_at_most_max_iter_steps(n, N, activation, t
         assert 1 <= int(r.n_iter.max()) <= max_iter and bool((r.residual[r.status == 0] <= max(tol, 2e-6)).all())
         for method in {r.solver, "picard"} if solver == "auto" else {r.solver}:
             adjoint = solve_adjoint(A, b, r.x, act, torch.ones_like(b), settings, method)
-            assert 1 <= int(adjoint.n_iter.max()) <= max(max_iter, 2 if method == "newton" else 1)
+            assert 1 <= int(adjoint.n_iter.max()) <= max_iter
 
 
 @pytest.mark.parametrize("max_iter", [70, 100, 500])

@@ -75,8 +75,7 @@ def _project(R: Tensor, kappa: float) -> Tensor:
     """Projection of rows that all lie outside: sign(a) max(|a| - theta, 0), theta differentiable in the support.
 
     All magnitudes are taken from the largest of their row: the differences are exact where they matter, however large
-        the
-    row, and what lies 2 kappa or more below the largest is outside the support in any case.
+    the row, and what lies 2 kappa or more below the largest is outside the support in any case.
     """
     target = _target(kappa, R.dtype, R.shape[1])
     W = R.to(_wide(R))
@@ -163,8 +162,7 @@ def project_rows_(A: Float[Tensor, "n m"] | Float[np.ndarray, "n m"], kappa: flo
     """`project_rows` in place, outside autograd; only rows outside the ball are written. Returns A.
 
     A tensor that a graph still needs for its backward pass is marked as modified where a row changes, as by any
-    operation in
-    place: that backward pass then raises.
+    operation in place: that backward pass then raises.
 
     Raises:
         as `project_rows`; ValueError for a NumPy array that is read-only.

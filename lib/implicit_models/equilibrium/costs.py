@@ -5,8 +5,11 @@
                                                 N n^2 sweep_product + N n (sweep_touch + sweep_smooth)
     linear solve  of one sample's n states:     n^3/3 factor + 2 n^2 sweep_product
 
-Only ratios of them matter. The units were fitted to times of the steps themselves, measured by
-`python -m benchmarks.step_costs` on the machine that `MACHINE` names.
+Only ratios of them matter. `python -m benchmarks.step_costs` prints times of a sweep and of a product a state and
+sample, and what a call of sweeps takes once, for some sizes; it fits nothing. product, sweep_product, sweep_touch and
+sweep_smooth were set by hand to agree with such times on the machine that `MACHINE` names. The rest are estimates that
+nothing here measures apart: call, load and pack (what a call takes once is their sum), touch and smooth (outside the
+product in BLAS), factor.
 """
 
 from __future__ import annotations

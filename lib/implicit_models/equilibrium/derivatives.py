@@ -50,16 +50,18 @@ from implicit_models.matrices import check_finite, product, transposed_product
 
 PHANTOM_STEPS = 5
 PHANTOM_DAMPING = 0.5
+DIRECT_STEPS = 2  # of max_iter, kept for a factorisation and its refinement
 ENTRIES = 2**24  # of the matrices I - J A that are held at a time
 Found = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _direct(A: Tensor, slopes: Tensor, g: Tensor, tol: float) -> Found:
-    """LU of the active rows; where rounding left more than tol, one step of refinement, and a report if that fails."""
+def _direct(A: Tensor, slopes: Tensor, g: Tensor, tol: float, most: int = DIRECT_STEPS) -> Found:
+    """LU of the active rows; where rounding left more than tol, one step of refinement if `most` allows a second, and a
+    report if that fails."""
     found = compiled.solve_adjoint("newton", A, slopes, g, tol, 1)
     v, residual, n_iter, status = found
     rows = torch.nonzero((status == CONVERGED) & (residual > tol)).flatten()
-    if rows.numel():
+    if rows.numel() and most >= DIRECT_STEPS:
         d, rhs, old = slopes[rows], g[rows], v[rows]
         # the defect of a row with d = 0 is 0; the kernel multiplies its right-hand side by d
         defect = torch.where(d == 0, 0, (transposed_product(old, A) + rhs) - old / d)
@@ -69,6 +71,7 @@ def _direct(A: Tensor, slopes: Tensor, g: Tensor, tol: float) -> Found:
         better = left < residual[rows]
         v[rows[better]], residual[rows[better]] = new[better], left[better]
         n_iter[rows] += 1
+    if rows.numel():
         floor = 4 * torch.finfo(v.dtype).eps
         status[rows[residual[rows] > max(tol, floor)]] = MAX_ITER
     return found
@@ -97,27 +100,31 @@ def _substituted(plan: TriangularPlan, b: Tensor, x: Tensor, g: Tensor) -> Found
 
 
 def _swept(A: Tensor, slopes: Tensor, g: Tensor, act: Activation, s: SolverSettings) -> Solution:
-    """Compiled sweeps; with "auto", slow samples go on in double precision, and there to a factorisation."""
+    """Compiled sweeps; with "auto", slow samples go on in double precision, and there to a factorisation.
+
+    All of a sample's sweeps and solves together are at most max_iter.
+    """
     method, auto, single = "gauss_seidel", s.solver == "auto", g.dtype == torch.float32
-    budget = min(s.max_iter, SWEEPS_IN_SINGLE if single else SWEEPS_BEFORE_NEWTON) if auto else s.max_iter
+    kept = min(DIRECT_STEPS, s.max_iter - 1) if auto else 0
+    budget = min(s.max_iter - kept, SWEEPS_IN_SINGLE if single else SWEEPS_BEFORE_NEWTON) if auto else s.max_iter
     found = Solution.of(compiled.solve_adjoint(method, A, slopes, g, s.tol, budget), method)
     rows = slow_samples(found, budget) if found.failed and auto else None
     if rows is None or not rows.numel():
         return found
-    left = s.max_iter - budget
+    left = s.max_iter - kept - budget
     if single and left:
         # no more is asked than single precision holds: 4 eps of the adjoint, which sweeps from zero approach from below
         size = row_max(found.x[rows]) / row_max(g[rows])
         held = torch.finfo(g.dtype).eps * float(torch.where(torch.isfinite(size), size, 0).min())
-        asked = replace(s, max_iter=left, tol=max(s.tol, held))
+        asked = replace(s, max_iter=left + kept, tol=max(s.tol, held))
         wide = _swept(A.double(), slopes[rows].double(), g[rows].double(), act, asked)
         improve(found[:4], rows, (wide.x.to(g.dtype), wide.residual.to(g.dtype), wide.n_iter, wide.status))
     elif left and not newton_first(A, act, found.residual[rows], s.tol, budget, left):
-        improve(found[:4], rows, compiled.solve_adjoint(method, A, slopes[rows], g[rows], s.tol, s.max_iter))
+        improve(found[:4], rows, compiled.solve_adjoint(method, A, slopes[rows], g[rows], s.tol, left))
     found = Solution.of(found[:4], method)
     rows = slow_samples(found, budget) if found.failed else rows[:0]
-    if rows.numel() and not (single and left):
-        improve(found[:4], rows, _direct(A, slopes[rows], g[rows], s.tol))
+    if rows.numel() and kept and not (single and left):
+        improve(found[:4], rows, _direct(A, slopes[rows], g[rows], s.tol, kept))
         found = Solution.of(found[:4], method)
     return found
 
@@ -132,8 +139,15 @@ def _stepped(A: Tensor, x: Tensor, g: Tensor, act: Activation, s: SolverSettings
     if steps is not None and steps.done:
         n_iter = torch.full((len(g),), steps.taken, dtype=torch.int32)
         found = Solution.of((steps.x, steps.change, n_iter, torch.zeros(len(g), dtype=torch.int8)), "picard")
+    elif steps is not None and steps.taken >= s.max_iter:
+        n_iter = torch.full((len(g),), steps.taken, dtype=torch.int32)
+        unsolved = torch.where(torch.isfinite(steps.change), MAX_ITER, DIVERGED)
+        status = torch.where(steps.change <= s.tol, CONVERGED, unsolved).to(torch.int8)
+        found = Solution.of((steps.x, steps.change, n_iter, status), "picard")
     else:
-        found = _swept(A, slopes, g, act, s)
+        spent = 0 if steps is None else steps.taken
+        found = _swept(A, slopes, g, act, replace(s, max_iter=s.max_iter - spent))
+        found.n_iter.add_(spent)
     if bad is not None and bool(bad.any()):
         mark_not_finite(bad, *found[:4])
         found = Solution.of(found[:4], found.method)
@@ -159,7 +173,7 @@ def solve_adjoint(
     if method in ("gauss_seidel", "newton"):
         slopes = compiled.slopes(act, x)
         if method == "newton":
-            return Solution.of(_direct(A, slopes, g, s.tol), method)
+            return Solution.of(_direct(A, slopes, g, s.tol, s.max_iter), method)
         return _swept(A, slopes, g, act, s)
     if method == "picard" and s.solver == "auto" and compiled.supports(A, act):
         return _stepped(A, x, g, act, s)

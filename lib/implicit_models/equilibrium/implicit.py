@@ -6,9 +6,8 @@ With x = phi(A x + b) and J = diag(phi'(z)), a cotangent g of x gives
     jfb        v = J' g                                           one differentiated step (biased)
     phantom    v = J' w, w = tau sum_{i<k} ((1 - tau) I + tau A' J')^i g      k damped steps of the Neumann series
     unroll     autograd through every Picard step. The derivative of an iterate lags behind its value (A = 0 is exact
-    after
-               one step, whose derivative in A is 0), so that steps go on after convergence: as many as it took, or as
-               the adjoint iteration needs to reach tol, whichever is more
+               after one step, whose derivative in A is 0), so that steps go on after convergence: as many as it took,
+               or as the adjoint iteration needs to reach tol, whichever is more
 
 and then dL/dA = v x', dL/db = v (summed over the samples for A). In forward mode the tangent is exact whatever
 `backward` says. Transforms of torch.func see one function with its own rule for vmap: samples that are

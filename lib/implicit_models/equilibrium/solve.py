@@ -168,6 +168,12 @@ def solve_state(
             if bad is not None:
                 mark_not_finite(bad, *values)
             return Solution.of(values, "picard")
+        if steps.nearer and steps.taken >= s.max_iter:
+            status = torch.where(steps.change <= s.tol, CONVERGED, MAX_ITER).to(torch.int8)
+            values = steps.x, steps.change, torch.full((N,), steps.taken, dtype=torch.int32), status
+            if bad is not None:
+                mark_not_finite(bad, *values)
+            return Solution.of(values, "picard")
         b, spent = given, steps.taken if steps.nearer else 0
         x0 = steps.x if steps.nearer else x0
         if bad is not None:
@@ -184,10 +190,12 @@ def _swept(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor 
     if spent:
         found.n_iter.add_(spent)
         found.n_iter[found.status == NOT_FINITE] = 0
-    rows = slow_samples(found, spent + budget) if found.failed else None
-    if rows is None or not rows.numel():
+    slow = slow_samples(found, spent + budget) if found.failed else None
+    # in single precision also those that rounding stopped: double precision has room for the tolerance
+    rows = slow_samples(found, 0) if slow is not None and single else slow
+    if slow is None or rows is None or not rows.numel():
         return found
-    plan = triangular_plan(A, act)  # A may be triangular in another order
+    plan = triangular_plan(A, act) if slow.numel() else None  # A may be triangular in another order
     if plan is not None:
         return _substituted(plan, A, b, act, s)
     if budget == most:
@@ -202,13 +210,17 @@ def _swept(A: Tensor, b: Tensor, act: Activation, s: SolverSettings, x0: Tensor 
         improve(found[:4], rows, wide[:4])
         return Solution.of(found[:4], method)
     left = most - budget
-    seconds = ["newton", "gauss_seidel"] if newton_first(A, act, found.residual[rows], s.tol, budget, left) else []
-    for second in seconds or (["gauss_seidel", "newton"] if act.piecewise_linear else ["gauss_seidel"]):
+    reserved = min(NEWTON_STEPS, (left + 1) // 2) if act.piecewise_linear else 0  # each has its part of max_iter
+    steps = {"newton": reserved, "gauss_seidel": left - reserved}
+    if not newton_first(A, act, found.residual[rows], s.tol, budget, left):
+        steps = dict(reversed(steps.items()))
+    for second, limit in steps.items():
         rows = slow_samples(found, spent + budget)
         if not rows.numel():
             break
+        if not limit:
+            continue
         start = _finite_start(found.x[rows])
-        limit = min(NEWTON_STEPS, left) if second == "newton" else left
         improve(found[:4], rows, compiled.solve(second, A, b[rows], act, start, s.tol, s.relative, limit))
         if second == "newton" and 2 * rows.numel() > b.shape[0]:
             method = "newton"  # most samples were slow: the adjoint is best solved directly as well

@@ -18,12 +18,14 @@ def call_all() -> None:
     from implicit_models.sim.solvers.best_subset.exchange import exchange
     from implicit_models.sim.solvers.bisection import solve_on_path
     from implicit_models.sim.solvers.fista import fista_rows
+    from implicit_models.sim.solvers.gram import Gram
     from implicit_models.sim.solvers.perspective import solve_perspective_rows
     from implicit_models.sim.solvers.refit import one_sided
     from implicit_models.sim.solvers.rows import path_rows
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])
+    Gram(np.ones((1, 1)))  # its check
     path_rows(G, C, zz, kappas=np.array([0.5]))
     path_rows(G, C, zz, kappas=np.array([0.5]), ball_mask=part, beta=0.1)
     solve_perspective_rows(G, C, zz, alpha=0.1, eta=0.001, kappa=5.0)  # beyond the knee

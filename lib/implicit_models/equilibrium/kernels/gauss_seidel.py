@@ -40,6 +40,7 @@ from .sweeps import (
     Stop,
     extrapolate,
     freeze,
+    roundoff,
     sweep,
     takes_one_step,
 )
@@ -65,10 +66,12 @@ def _pack_rows(A, code, slope, reverse, picard, block):
         a = A[i, i]
         if not adjoint:
             codes[row], slopes[row] = code[i], slope[i]
-            picard[row] = a >= (4 if code[i] == SIGMOID else 1) or (code[i] == PIECEWISE_LINEAR and slope[i] * a >= 1)
             if code[i] == PIECEWISE_LINEAR:
+                picard[row] = a >= 1 or slope[i] * a >= 1
                 lipschitz = max(lipschitz, abs(slope[i]))
-            elif takes_one_step(a, code[i]):
+            else:
+                picard[row] = a > (4 if code[i] == SIGMOID else 1)
+            if code[i] != PIECEWISE_LINEAR and takes_one_step(a, code[i]):
                 loop = max(loop, abs(a) / (4 if code[i] == SIGMOID else 1))
         # where the scalar equation has no unique solution the state takes a Picard step
         diagonal[row] = 0 if picard[row] else a
@@ -200,7 +203,7 @@ def _solve(A, b, other, code, slope, tol, max_iter, flags, x_out, residual, n_it
         scratch,
     )
     contraction = _pack_rows(A, code, slope, reverse, advance(codes, n_pad), block)
-    rounding = 2.2e-16 if b.itemsize == 8 else 1.2e-7  # eps
+    rounding = roundoff(block.x)
     accepted = 4 * rounding if adjoint else 0.0
     clear(x, 4 * size)
     clear(table, N_LANE_ROWS * samples)

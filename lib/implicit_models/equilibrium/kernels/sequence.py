@@ -58,6 +58,7 @@ from .sweeps import (
     Found,
     extrapolate,
     freeze,
+    roundoff,
     sweep,
 )
 
@@ -245,7 +246,7 @@ def sequence_forward(cell, U, X, scratch, first, last, stop, found):
     _panels(B, False, False, False, 0, k, B_panel)
     _panels(C, False, False, False, 0, n_pad, C_panel)
     _panels(D, False, False, False, 0, k, D_panel)
-    rounding = 2.2e-16 if A.itemsize == 8 else 1.2e-7
+    rounding = roundoff(block.x)
     clear(b_wide, n_pad * samples)
     clear(d_wide, h_pad * samples)
     for row in range(n):
@@ -331,7 +332,7 @@ def sequence_backward(cell, X, G, V, first_carry, scratch, reverse, first, last,
     _panels(C, True, reverse, False, 0, h, Ct)
     _panels(B, True, False, reverse, k - h, n_pad, Bt)
     _panels(D, True, False, False, k - h, h, Dt)
-    rounding = 2.2e-16 if A.itemsize == 8 else 1.2e-7
+    rounding = roundoff(block.x)
     clear(zeros, max(n_pad, h_pad) * samples)
     X_, G_, V_ = address(X), address(G), address(V)
     stride_x, stride_g, stride_v = X.shape[1], G.shape[1], V.shape[1]

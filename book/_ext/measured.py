@@ -181,6 +181,13 @@ def load_mathjax(app, doctree):
         app.env.get_domain("math").data["has_equations"][app.env.docname] = True
 
 
+def reach_tables(app, pagename, templatename, context, doctree):
+    """Let the keyboard reach data frames, which scroll inside their own box."""
+    if context.get("body"):
+        table = '<table border="1" class="dataframe"'
+        context["body"] = context["body"].replace(f"{table}>", f'{table} tabindex="0">')
+
+
 def add_files(app, error):
     """Put the executed notebooks beside their pages, for a reader to take along, the scoreboard as CSV beside its page,
     and the gallery's thumbnails."""
@@ -340,5 +347,6 @@ def setup(app):
     app.add_directive("explore", Explore)
     app.connect("doctree-read", add_foot)
     app.connect("doctree-read", load_mathjax)
+    app.connect("html-page-context", reach_tables)
     app.connect("build-finished", add_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

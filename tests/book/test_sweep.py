@@ -71,9 +71,9 @@ def test_picture_names_a_key_that_is_not_there():
 
 @pytest.mark.extended
 def test_a_real_notebook_is_swept(tmp_path):
-    arguments = ["ch2_wellposedness", "count=[3,4]", "--out", str(tmp_path), "--workers", "2"]
+    arguments = ["ch2_wellposedness", "n=[4,5]", "--out", str(tmp_path), "--workers", "2"]
     assert sweep.main(arguments) == 0
     import pandas as pd
 
     frame = pd.read_csv(tmp_path / "table.csv")
-    assert set(frame["count"]) == {3, 4} and (frame[frame["key"] == "cone_violations"]["median"] == 0).all()
+    assert set(frame["n"]) == {4, 5} and (frame[frame["key"] == "cone_violations"]["median"] == 0).all()

@@ -53,7 +53,7 @@ def test_sweep_goes_on_after_a_failure_and_resumes(tmp_path, monkeypatch, capsys
 
     frame = pd.read_csv(tmp_path / "table.csv")
     error = frame[frame["key"] == "error"].sort_values(["epochs_scale", "seeds"])
-    assert error[["median", "min", "max", "n"]].to_numpy().tolist() == [[2, 1, 4, 3], [2, 1, 4, 3], [4, 2, 8, 3]]
+    assert error[["median", "min", "max", "n_values"]].to_numpy().tolist() == [[2, 1, 4, 3], [2, 1, 4, 3], [4, 2, 8, 3]]
     assert set(frame["key"]) == {"error", "flat"} and (tmp_path / "plot.png").stat().st_size > 0
     # The second call runs what is missing alone.
     assert sweep.main(arguments) == 1 and len(calls) == 5

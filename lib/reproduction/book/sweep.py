@@ -176,8 +176,8 @@ def table(contents: Sequence[Mapping[str, Any]]):
                 continue
             rows.append(
                 shown
-                | {"key": key, "median": sample.median(), "min": sample.min(), "max": sample.max(), "n": len(sample)}
-                | {"unit": content["units"].get(key, "")}
+                | {"key": key, "median": sample.median(), "min": sample.min(), "max": sample.max()}
+                | {"n_values": len(sample), "unit": content["units"].get(key, "")}
             )
     return pd.DataFrame(rows)
 

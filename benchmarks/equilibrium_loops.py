@@ -63,6 +63,11 @@ def loosest(
     return None
 
 
+def relative(found, exact: torch.Tensor) -> float:
+    """Largest error over the largest value."""
+    return float((torch.as_tensor(found).double() - exact).abs().max() / exact.abs().max())
+
+
 def one_case(activation: str, kind: str, n: int, N: int, kappa: float, dtype: torch.dtype, repeats: int, use_jax: bool):
     """Times of ours and of each peer that reaches our errors, and the errors."""
     from implicit_models.equilibrium import equilibrium
@@ -71,8 +76,7 @@ def one_case(activation: str, kind: str, n: int, N: int, kappa: float, dtype: to
     x_exact, dA_exact, _ = torch_loop(A.double(), b.double(), g.double(), activation, EXACT, 40_000)
 
     def errors(x, dA) -> tuple[float, float]:
-        pairs = ((torch.as_tensor(x), x_exact), (torch.as_tensor(dA), dA_exact))
-        return tuple(float((found.double() - e).abs().max() / e.abs().max()) for found, e in pairs)  # type: ignore[return-value]
+        return relative(x, x_exact), relative(dA, dA_exact)
 
     ours_A, ours_b = A.clone().requires_grad_(), b.clone().requires_grad_()
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.convergence import SolveStatistics
@@ -19,8 +18,8 @@ from implicit_models.equilibrium.implicit import differentiable_result, differen
 from implicit_models.equilibrium.settings import SolverOptions, SolverSettings, solver_settings
 from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
 from implicit_models.equilibrium.triangular import TriangularPlan
+from implicit_models.feedback_matrix import deciding_parameters, project_feedback_matrix
 from implicit_models.matrices import as_tensor, check_finite, product
-from implicit_models.projection import project_rows, project_rows_
 from implicit_models.wellposed import Certificate, certificate
 
 FEEDBACK = ("full", "strict_upper")
@@ -395,69 +394,8 @@ class ImplicitModel(nn.Module):
             TypeError: for a sparse A, which is not trained, and for an A that another tensor decides and that cannot be
                 written.
         """
-        if self.A.layout is not torch.strided:
-            raise TypeError("a sparse A is a constant of the model and is never projected")
-        if "A" in self._parameters:
-            if self.feedback == "strict_upper":
-                with torch.no_grad():
-                    self.A.triu_(1)
-            project_rows_(self.A, self.kappa)
-        elif parametrize.is_parametrized(self, "A"):
-            self._project_parametrized()
-        else:
-            (original,) = self._decide_A()
-            with torch.no_grad():
-                W = project_rows(self._allowed(original * self.A_mask), self.kappa)
-                original.copy_(torch.where(self.A_mask != 0, W, original))  # type: ignore[arg-type]
-            with torch.enable_grad():
-                self.A = original * self.A_mask
+        project_feedback_matrix(self)
         return self
-
-    def _allowed(self, W: Tensor) -> Tensor:
-        return W.triu(1) if self.feedback == "strict_upper" else W
-
-    @torch.no_grad()
-    def _project_parametrized(self) -> None:
-        originals = list(self.parametrizations.A.parameters())  # type: ignore[union-attr]
-        before = [t.clone() for t in originals]
-        W = self._allowed(self.A)
-        # what is made of the right inverse differs by rounding
-        inside = project_rows(W, self.kappa * (1 - 64 * torch.finfo(W.dtype).eps))
-        if bool((W.abs().sum(1, dtype=torch.float64) <= self.kappa).all()):
-            return
-        problem = ""
-        try:
-            self.A = inside  # type: ignore[assignment]
-        except (NotImplementedError, RuntimeError, ValueError) as error:
-            problem = f"cannot be set ({error})"
-        if not problem and not bool((self._allowed(self.A).abs().sum(1, dtype=torch.float64) <= self.kappa).all()):
-            problem = "does not give a projected A back"
-        if problem:
-            for t, value in zip(originals, before, strict=True):
-                t.copy_(value)
-            kinds = ", ".join(type(m).__name__ for m in self.parametrizations.A)  # type: ignore[union-attr]
-            raise TypeError(
-                f"the parametrization {kinds} of A {problem}, so that its rows would leave the ball of radius"
-                f" {self.kappa:g}: project within the parametrization, or remove it"
-            )
-
-    def _decide_A(self) -> list[Any]:
-        """The parameters that A is made of.
-
-        Raises:
-            TypeError: where `project_` could not write them.
-        """
-        if "A" in self._parameters:
-            return [self._parameters["A"]]
-        if parametrize.is_parametrized(self, "A"):
-            return list(self.parametrizations.A.parameters())  # type: ignore[union-attr]
-        if "A_orig" in self._parameters and "A_mask" in self._buffers:  # torch.nn.utils.prune
-            return [self._parameters["A_orig"]]
-        made_of = ", ".join(name for name in self._parameters if name.startswith("A_")) or "no parameter"
-        raise TypeError(
-            f"A is made anew of {made_of} before each call, so that a projection of it would be lost: use"
-            " torch.nn.utils.parametrizations (weight_norm) or torch.nn.utils.prune, which are projected through"
-        )
 
     def project_after(self, optimizer: torch.optim.Optimizer) -> torch.utils.hooks.RemovableHandle:
         """Project after every step of the optimiser; `handle.remove()` ends it.
@@ -467,7 +405,7 @@ class ImplicitModel(nn.Module):
             TypeError: as `project_`.
         """
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        decide = [self.A] if self.A.layout is not torch.strided else self._decide_A()
+        decide = [self.A] if self.A.layout is not torch.strided else deciding_parameters(self)
         if not any(id(t) in owned for t in decide):
             raise ValueError("the optimiser does not hold this model's A: build it from model.parameters()")
         return optimizer.register_step_post_hook(self._project_hook())

@@ -82,7 +82,7 @@ def _read(path: str | Path, input_shape: Sequence[int] | None) -> tuple[fx.Graph
             _convert(builder, node, opset, model.opset_import, values, readers, unread)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{where}: {error}") from error
-        except (RuntimeError, IndexError, KeyError, NotImplementedError) as error:  # of torch, and of onnx's evaluator
+        except (RuntimeError, IndexError, KeyError) as error:  # of torch, and of onnx's evaluator
             raise ValueError(f"{where}: {error}") from error
     out = _value_of(graph.output[0].name, values, unread)
     if not isinstance(out, Value):

@@ -20,7 +20,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from jaxtyping import Float
@@ -42,31 +42,23 @@ from implicit_models.tracing.nodes import Graph
 TIGHT = Tolerance(1e-9, 1e-9)
 
 
+class Options(TypedDict, total=False):
+    """Keywords of `sparsify` and `sparsify_path`, whatever the budget."""
+
+    states: str
+    head: bool
+    held_out: Tensor | None
+    tolerance: Tolerance
+    parallel: Parallel
+
+
 @overload
 def sparsify(
-    network: nn.Module,
-    data: Tensor,
-    budget: Budget,
-    rows: RowModel | None = None,
-    *,
-    states: str = "student",
-    head: bool = True,
-    held_out: Tensor | None = None,
-    tolerance: Tolerance = TIGHT,
-    parallel: Parallel = THREADS,
+    network: nn.Module, data: Tensor, budget: Budget, rows: RowModel | None = None, **options: Unpack[Options]
 ) -> SparseModel: ...
 @overload
 def sparsify(
-    network: nn.Module,
-    data: Tensor,
-    budget: Share,
-    rows: SharedKernels | None = None,
-    *,
-    states: str = "student",
-    head: bool = True,
-    held_out: Tensor | None = None,
-    tolerance: Tolerance = TIGHT,
-    parallel: Parallel = THREADS,
+    network: nn.Module, data: Tensor, budget: Share, rows: SharedKernels | None = None, **options: Unpack[Options]
 ) -> SparseNetwork: ...
 def sparsify(
     network: nn.Module,
@@ -128,12 +120,7 @@ def sparsify_path(
     data: Tensor,
     budgets: Sequence[Budget],
     rows: RowModel | None = None,
-    *,
-    states: str = "student",
-    head: bool = True,
-    held_out: Tensor | None = None,
-    tolerance: Tolerance = TIGHT,
-    parallel: Parallel = THREADS,
+    **options: Unpack[Options],
 ) -> list[SparseModel]: ...
 @overload
 def sparsify_path(
@@ -141,12 +128,7 @@ def sparsify_path(
     data: Tensor,
     budgets: Sequence[Share],
     rows: SharedKernels | None = None,
-    *,
-    states: str = "student",
-    head: bool = True,
-    held_out: Tensor | None = None,
-    tolerance: Tolerance = TIGHT,
-    parallel: Parallel = THREADS,
+    **options: Unpack[Options],
 ) -> list[SparseNetwork]: ...
 def sparsify_path(
     network: nn.Module,

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from implicit_models.activations import Activation, ActivationSpec, resolve_activation
 from implicit_models.equilibrium.convergence import SolveStatistics
-from implicit_models.equilibrium.implicit import differentiable_result, differentiable_solve, transformed
+from implicit_models.equilibrium.implicit import differentiable_result, differentiable_solve
 from implicit_models.equilibrium.settings import SolverOptions, SolverSettings, solver_settings
 from implicit_models.equilibrium.solve import EquilibriumResult, Solution, automatic_plan
 from implicit_models.equilibrium.triangular import TriangularPlan
 from implicit_models.feedback_matrix import deciding_parameters, project_feedback_matrix
 from implicit_models.matrices import as_tensor, check_finite, product
+from implicit_models.projection import transformed
 from implicit_models.wellposed import Certificate, certificate
 
 FEEDBACK = ("full", "strict_upper")

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.equilibrium.convergence import SolveStatistics
-from implicit_models.equilibrium.implicit import transformed
 from implicit_models.equilibrium.recurrence import recurrence, supports
 from implicit_models.matrices import product
 from implicit_models.model import ImplicitModel, checked_size, uncompiled
+from implicit_models.projection import transformed
 
 
 class ImplicitRNN(nn.Module):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from reproduction.book.prose import cell_text
 from reproduction.book.results import EXECUTED, load, numbers
-from reproduction.book.run import NOTEBOOKS, cell_text, code_of, parameters_of, published, read_notebook
+from reproduction.book.run import NOTEBOOKS, code_of, parameters_of, published, read_notebook
 
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 

@@ -63,7 +63,8 @@ def test_bibliography_keys_are_unique_and_cited():
     text = (ROOT / "book" / "references.bib").read_text()
     keys = re.findall(r"^@\w+\{([^,]+),", text, flags=re.MULTILINE)
     assert len(keys) == len(set(keys))
-    from reproduction.book.run import cell_text, read_notebook
+    from reproduction.book.prose import cell_text
+    from reproduction.book.run import read_notebook
 
     prose = "\n".join(PAGES.values()) + "\n".join(
         cell_text(cell) for path in NOTEBOOKS.glob("*.ipynb") for cell in read_notebook(path.stem)["cells"]

@@ -162,14 +162,10 @@ def solve_state(
         if not math.isfinite(float(b.sum() if x0 is None else b.sum() + x0.sum())):
             bad, (b, x0) = mask_not_finite(b, x0)
         steps = whole_batch.state_steps(A, b, act, x0, s.tol, s.relative, s.max_iter)
-        if steps.done:
-            n_iter = torch.full((N,), steps.taken, dtype=torch.int32)
-            values = steps.x, steps.change, n_iter, torch.zeros(N, dtype=torch.int8)
-            if bad is not None:
-                mark_not_finite(bad, *values)
-            return Solution.of(values, "picard")
-        if steps.nearer and steps.taken >= s.max_iter:
-            status = torch.where(steps.change <= s.tol, CONVERGED, MAX_ITER).to(torch.int8)
+        if steps.done or (steps.nearer and steps.taken >= s.max_iter):
+            status = torch.full((N,), CONVERGED, dtype=torch.int8)
+            if not steps.done:
+                status[~(steps.change <= s.tol)] = MAX_ITER  # NaN too
             values = steps.x, steps.change, torch.full((N,), steps.taken, dtype=torch.int32), status
             if bad is not None:
                 mark_not_finite(bad, *values)

@@ -25,7 +25,7 @@ def with_prose(executed: Mapping[str, Any], source: Mapping[str, Any]) -> dict[s
         if cell["cell_type"] != "code":
             cells.append(cell)
             continue
-        if not ran or text_of(ran[0]) != text_of(cell):
+        if not ran or cell_text(ran[0]) != cell_text(cell):
             raise ValueError("the executed copy has other code cells than its source")
         cells.append(ran.pop(0))
         if ran and INJECTED in ran[0]["metadata"].get("tags", []):
@@ -35,6 +35,6 @@ def with_prose(executed: Mapping[str, Any], source: Mapping[str, Any]) -> dict[s
     return {**executed, "cells": cells}
 
 
-def text_of(cell: Mapping[str, Any]) -> str:
+def cell_text(cell: Mapping[str, Any]) -> str:
     """Source of a cell as one text."""
-    return "".join(cell["source"])
+    return "".join(cell["source"])  # of a text or of its lines

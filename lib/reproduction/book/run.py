@@ -26,7 +26,7 @@ from reproduction.book.definitions import Ref
 from reproduction.book.graph import ROOT
 from reproduction.book.keys import code_key, notebook_refs, page_key, present
 from reproduction.book.parameters import assigned_names, check_names, coerce
-from reproduction.book.prose import with_prose
+from reproduction.book.prose import cell_text, with_prose
 from reproduction.book.results import EXECUTED, MIME, RESULTS, load, measured, save
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -46,12 +46,6 @@ def read_notebook(name: str) -> dict[str, Any]:
         known = ", ".join(sorted(p.stem for p in NOTEBOOKS.glob("*.ipynb")))
         raise FileNotFoundError(f"no notebook {name!r}; there are: {known}")
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def cell_text(cell: dict[str, Any]) -> str:
-    """Source of a cell as one text."""
-    source = cell["source"]
-    return source if isinstance(source, str) else "".join(source)
 
 
 def parameters_of(notebook: dict[str, Any]) -> dict[str, Any]:

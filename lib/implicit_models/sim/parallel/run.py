@@ -43,19 +43,20 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
-class _Progress:
-    """Finished rows on one line of a terminal."""
+class Progress:
+    """What is finished of a total, on one line of a terminal."""
 
-    def __init__(self, shown: bool | None, total: int):
+    def __init__(self, shown: bool | None, total: int, what: str = "rows"):
+        self.what = what
         self.shown = sys.stderr.isatty() if shown is None else shown
         self.total, self.done, self.start = total, 0, time.perf_counter()
 
-    def __call__(self, rows: int) -> None:
-        self.done += rows
+    def __call__(self, more: int) -> None:
+        self.done += more
         if self.shown:
             seconds = time.perf_counter() - self.start
             end = "\n" if self.done >= self.total else ""
-            print(f"\rrows {self.done}/{self.total}  {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
+            print(f"\r{self.what} {self.done}/{self.total}  {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
 
 
 def chunks_of(first: int, last: int, size: int) -> list[Chunk]:
@@ -149,7 +150,7 @@ def map_chunks(
     chunks = [(int(a), int(b)) for a, b in chunks]
     report = RunReport(backend, 1 if backend == "serial" else workers or default_workers(), n_chunks=len(chunks))
     store = None if parallel.resume is None else ChunkStore(parallel.resume, key, chunks)
-    show = _Progress(parallel.progress, sum(b - a for a, b in chunks))
+    show = Progress(parallel.progress, sum(b - a for a, b in chunks))
     found: dict[Chunk, Result] = {}
     for chunk in chunks:
         kept = None if store is None else store.load(chunk)

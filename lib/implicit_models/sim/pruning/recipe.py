@@ -13,7 +13,6 @@ Source:
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.sim.parallel.chunk_store import ChunkStore, Result, content_key
-from implicit_models.sim.parallel.run import Parallel, one_blas_thread
+from implicit_models.sim.parallel.run import Parallel, Progress, one_blas_thread
 from implicit_models.sim.pruning.effects import effects
 from implicit_models.sim.pruning.layers import Layer, Plan, Weighted
 from implicit_models.sim.pruning.moments import Moments, Target, moments, samples
@@ -53,24 +52,19 @@ class _Work:
     """Results of the layers of one share, kept in a folder where there is one and shown as they come."""
 
     def __init__(self, parallel: Parallel, key: str, total: int, title: str):
-        self.total, self.done, self.title, self.begin = total, 0, title, time.perf_counter()
-        self.shown = sys.stderr.isatty() if parallel.progress is None else parallel.progress
+        self.show = Progress(parallel.progress, total, f"{title}:")
         chunks = [(k, k + 1) for k in range(total)]
         self.store = None if parallel.resume is None else ChunkStore(parallel.resume, key, chunks)
 
     def __call__(self, compute: Callable[[], Result]) -> Result:
         """The next result: from the folder, or computed."""
-        chunk = (self.done, self.done + 1)
+        chunk = (self.show.done, self.show.done + 1)
         found = None if self.store is None else self.store.load(chunk)
         if found is None:
             found = compute()
             if self.store is not None:
                 self.store.save(chunk, found)
-        self.done += 1
-        if self.shown:
-            end = "\n" if self.done == self.total else ""
-            spent = time.perf_counter() - self.begin
-            print(f"\r{self.title}: {self.done}/{self.total}  {spent:.1f} s", end=end, file=sys.stderr, flush=True)
+        self.show(1)
         return found
 
 

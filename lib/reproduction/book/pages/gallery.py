@@ -15,6 +15,7 @@ from typing import Any
 from reproduction.book.claims import PAPERS, VERDICTS, judge, recorded_values
 from reproduction.book.graph import ROOT
 from reproduction.book.pages.markup import slug
+from reproduction.book.prose import cell_text
 from reproduction.book.results import EXECUTED
 
 GALLERY = ROOT / "book" / "gallery.yml"
@@ -126,11 +127,6 @@ def picture_of(item: Mapping[str, Any], drawn: Path) -> bytes:
                 if "image/png" in output.get("data", {}):
                     return base64.b64decode("".join(output["data"]["image/png"]))
     raise LookupError(f"{item['notebook']} shows no figure {wanted!r}")
-
-
-def cell_text(cell: Mapping[str, Any]) -> str:
-    """Source of a cell as one text."""
-    return "".join(cell["source"])
 
 
 def write_thumbnails(papers: Sequence[Mapping[str, Any]], drawn: Path, folder: Path) -> None:

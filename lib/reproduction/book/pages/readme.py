@@ -11,8 +11,9 @@ from reproduction.book.claims import CLAIMS, PAPERS, load_claims
 from reproduction.book.graph import ROOT
 from reproduction.book.pages import answers, gallery
 from reproduction.book.pages.costs import cpu_seconds
+from reproduction.book.prose import cell_text
 from reproduction.book.results import RESULTS, load
-from reproduction.book.run import NOTEBOOKS, cell_text, read_notebook
+from reproduction.book.run import NOTEBOOKS, read_notebook
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- notebooks: python -m reproduction.book.pages --readme -->", "<!-- end of notebooks -->"

@@ -12,6 +12,7 @@ from typing import Any
 
 from reproduction.book.claims import PAPERS, VERDICTS, judge
 from reproduction.book.explanations import committed
+from reproduction.book.pages.markup import slug
 
 GROUPS = {
     "theorems": ("theorem",),
@@ -67,9 +68,7 @@ def paper_counts(
 
 def head(first: str) -> str:
     """Head of a matrix: a column a verdict."""
-    cells = "".join(
-        f'<th scope="col"><span class="verdict {name.replace(" ", "-")}">{name}</span></th>' for name in VERDICTS
-    )
+    cells = "".join(f'<th scope="col"><span class="verdict {slug(name)}">{name}</span></th>' for name in VERDICTS)
     return f'<thead><tr><th scope="col">{first}</th>{cells}<th scope="col">rows</th></tr></thead>'
 
 

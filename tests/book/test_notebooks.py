@@ -181,6 +181,9 @@ def check_bisection(values, curves):
         values["g_beyond_lambda_max"] == 0 and values["g_zero_over_bound_small"] > 1 > values["g_zero_over_bound_large"]
     )
     assert values["lemma_3_smooth_rises"] > 0 and values["lemma_3_composite_rises"] < 1e-10
+    # g has bounded slopes: what it changes by across a knot goes with the length of the interval around it
+    assert all(abs(each - 1) < 0.02 for each in numbers(values["g_jump_exponent"]))
+    assert max(numbers(values["g_jump_narrow"])) < 1e-6 < 1e-4 < min(numbers(values["g_jump_wide"]))
 
 
 def check_elimination(values, curves):

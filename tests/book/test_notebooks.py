@@ -537,6 +537,15 @@ def check_volatility(values, curves):
     assert set(curves) >= {"follow/difference/implicit", "calibration/price/linear/2021"}
 
 
+SLOW_ON_AVERAGE = ("implicit_report", "lstm_report", "transformer_encoder_decoder", "transformer_report")
+
+
+def check_equal_groups(values, *groups):
+    """Models of one group take the same updates, whatever the profile."""
+    for group in groups:
+        assert len(set.union(*(every(values, f"trained_updates_{name}") for name in group))) == 1, group
+
+
 def check_rolling_average(values, curves):
     assert values["parameters_implicit"] == 1764 and values["parameters_lstm"] == 1531
     # bounded outputs lose nearly the whole shift, squared; the skip and the linear map follow it
@@ -550,6 +559,7 @@ def check_rolling_average(values, curves):
         and values["count_implicit_counted"] == 44_100
     )
     assert abs(values["test_mean_shift_100"] - 103) < 0.1
+    check_equal_groups(values, ("implicit", "mlp", "linear"), ("lstm", "implicit_rnn"), SLOW_ON_AVERAGE)
     assert abs(numbers(curves["mean_prediction/linear"][0])[-1] - 3 - far) < 0.5
 
 
@@ -569,6 +579,9 @@ def check_rolling_argmax(values, curves):
     assert numbers(values["changed_lstm_x100000"])[0] > 0.3 and numbers(values["changed_mlp_x100000"])[0] > 0
     assert abs(numbers(values["copy_accuracy"])[0] - 0.9) < 0.03 and numbers(values["recursion_difference"])[0] < 1e-4
     assert numbers(curves["linear"][0])[-1] > 0.5 and numbers(curves["lstm"][0])[-1] < 0.3
+    transformers = [name.removeprefix("trained_updates_") for name in values if "updates_transformer" in name]
+    assert len(transformers) == 4
+    check_equal_groups(values, ("implicit", "mlp", "linear"), ("lstm", "implicit_rnn", "neural_ode"), transformers)
     assert [values[f"count_{name}"] for name in ("LSTM", "implicit", "implicitRNN", "decoder")] == [
         1872,
         1849,

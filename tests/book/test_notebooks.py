@@ -485,6 +485,14 @@ def check_depth(values, curves):
         numbers(values["addition_strict_upper_iterations_farthest"])[0] <= 21
         and numbers(values["argmax_strict_upper_iterations_farthest"])[0] <= 37
     )
+    # the rows of A are within a ball of radius .95: one equilibrium, whatever the start, reached in 256 iterations
+    assert max(numbers(values["start_difference"])) < 1e-9
+    steps = [set(numbers(values[key])) for key in values if key.startswith("trained_updates_")]
+    assert len(steps) == 12 and len(set.union(*steps)) == 1
+    for name in ("addition", "subtraction", "average"):
+        cut, end = (numbers(values[f"{name}_near_{key}"])[0] for key in ("cut_256", "equilibrium"))
+        assert cut == pytest.approx(end, rel=0.05), name
+        assert min(numbers(values[f"{name}_equilibrium_over_best_cut"])) > 0
     assert numbers(values["row_norm_largest"])[0] <= 0.951 and numbers(values["failed_epochs_float64"])[0] == 0
     assert (
         numbers(values["gradient_error_implicit_trained"])[0] < 1e-5
@@ -535,6 +543,13 @@ def check_volatility(values, curves):
     assert values["published_below_zero_forecast"] == 0
     assert values["parameters_implicit"] == 6102 and values["parameters_implicit_rnn"] == 6047
     assert set(curves) >= {"follow/difference/implicit", "calibration/price/linear/2021"}
+    for form in ("price", "difference"):
+        check_equal_groups(
+            values,
+            [f"{form}_{name}" for name in ("linear", "mlp", "mlp_bias_free")],
+            [f"{form}_{name}" for name in ("lstm", "implicit_rnn")],
+            [f"{form}_{name}" for name in ("implicit", "neural_ode", "neural_ode_bias_free")],
+        )
 
 
 SLOW_ON_AVERAGE = ("implicit_report", "lstm_report", "transformer_encoder_decoder", "transformer_report")

@@ -144,6 +144,14 @@ def check_arithmetic(values, curves):
         floor, reached = (numbers(values[f"{operation}_per_sample_{key}"])[0] for key in ("floor", "reached"))
         assert 0.9 * floor < reached < 1.3 * floor
         assert numbers(values[f"{operation}_table_linear_exact"])[0] < 1e-6
+        # the smallest over fewer ranges is never below that over all
+        over_all, beyond = (
+            numbers(values[f"{operation}_lowest_ratio_{key}"]) for key in ("of_baselines", "beyond_training")
+        )
+        assert all(a <= b for a, b in zip(over_all, beyond, strict=True))
+    steps = {name: every(values, f"trained_updates_{name}") for name in ("implicit", "mlp", "nalu")}
+    assert steps["implicit"] == steps["mlp"] == every(values, "trained_updates_transformer_depthwise")
+    assert max(steps["nalu"]) <= max(steps["implicit"])  # it may diverge and stop
     assert values["mean_terms"] == 36.0
     assert [values[f"parameters_{name}"] for name in ("implicit", "mlp", "nalu", "transformer_depthwise")] == [
         1470,

@@ -362,6 +362,9 @@ def check_bounds(values, curves):
         == 0
     )
     assert values["programme_displayed_is_box"] < 1e-9
+    # strong duality, and no input above the bound
+    both = [max(numbers(values[key])) for key in values if key.startswith(("bidual_gap_", "bidual_above_"))]
+    assert len(both) == 10 and max(both) < 1e-6
 
 
 def check_attacks(values, curves):

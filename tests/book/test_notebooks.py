@@ -208,6 +208,12 @@ def check_elimination(values, curves):
     assert values["quake_features_of_the_stated_net"] == 718 and values["quake_features_of_one_ten_times_wider"] == 4750
     assert numbers(values["quake_constant"])[0] >= numbers(values["quake_variance"])[0]
     assert "quake/magnitude" in curves
+    # what a dual point proves holds, at whatever rows it is taken; an l2 term spreads weights
+    assert {value for key in values if key.startswith("unfinished_dual_wrong") for value in every(values, key)} == {0}
+    assert min(numbers(values["elastic_used_1"])) > max(numbers(values["elastic_used_0"])) > 0
+    assert {key.rsplit("_", 1)[0] for key in values if key.startswith("quake_stations_rise_retrained")} == {
+        f"quake_stations_rise_retrained_{order}" for order in ("weights", "random")
+    }
 
 
 def check_perspective(values, curves):
@@ -389,6 +395,8 @@ def check_attacks(values, curves):
         )
         assert numbers(values[f"{label}_discrepancy_violation"])[0] <= 1e-9
         assert every(values, f"{label}_discrepancy_tied") == {100}
+        # with few pixels too the optimum is the trivial sum
+        assert max(numbers(values[f"{label}_discrepancy_few_gap"])) < 1e-9
         for eps in numbers(values["eps"]):
             stronger, weaker = (values[f"{label}_dense_{attack}_{eps:g}"] for attack in ("lp_margin", "random"))
             assert numbers(stronger)[0] >= numbers(weaker)[0]

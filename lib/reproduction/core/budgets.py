@@ -36,7 +36,9 @@ def training_budget(name: str, recipe: Recipe, histories: Sequence[History], n_s
     return {f"trained_epochs_{name}": epochs, f"trained_updates_{name}": [steps * count for count in epochs]}
 
 
-def budgets(histories: Mapping[str, Sequence[History]], recipes: Mapping[str, Recipe], n_samples: int) -> dict[str, Any]:
+def budgets(
+    histories: Mapping[str, Sequence[History]], recipes: Mapping[str, Recipe], n_samples: int
+) -> dict[str, Any]:
     """Of every model of a study its `training_budget`, the learning rate of the first step and the CPU seconds.
 
     Args:

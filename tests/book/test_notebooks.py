@@ -496,6 +496,14 @@ def check_depth(values, curves):
         numbers(values["addition_strict_upper_iterations_farthest"])[0] <= 21
         and numbers(values["argmax_strict_upper_iterations_farthest"])[0] <= 37
     )
+    # the rows of A are within a ball of radius .95: one equilibrium, whatever the start, reached in 256 iterations
+    assert max(numbers(values["start_difference"])) < 1e-9
+    steps = [set(numbers(values[key])) for key in values if key.startswith("trained_updates_")]
+    assert len(steps) == 12 and len(set.union(*steps)) == 1
+    for name in ("addition", "subtraction", "average"):
+        cut, end = (numbers(values[f"{name}_near_{key}"])[0] for key in ("cut_256", "equilibrium"))
+        assert cut == pytest.approx(end, rel=0.05), name
+        assert min(numbers(values[f"{name}_equilibrium_over_best_cut"])) > 0
     assert numbers(values["row_norm_largest"])[0] <= 0.951 and numbers(values["failed_epochs_float64"])[0] == 0
     assert (
         numbers(values["gradient_error_implicit_trained"])[0] < 1e-5
@@ -546,6 +554,22 @@ def check_volatility(values, curves):
     assert values["published_below_zero_forecast"] == 0
     assert values["parameters_implicit"] == 6102 and values["parameters_implicit_rnn"] == 6047
     assert set(curves) >= {"follow/difference/implicit", "calibration/price/linear/2021"}
+    for form in ("price", "difference"):
+        check_equal_groups(
+            values,
+            [f"{form}_{name}" for name in ("linear", "mlp", "mlp_bias_free")],
+            [f"{form}_{name}" for name in ("lstm", "implicit_rnn")],
+            [f"{form}_{name}" for name in ("implicit", "neural_ode", "neural_ode_bias_free")],
+        )
+
+
+SLOW_ON_AVERAGE = ("implicit_report", "lstm_report", "transformer_encoder_decoder", "transformer_report")
+
+
+def check_equal_groups(values, *groups):
+    """Models of one group take the same updates, whatever the profile."""
+    for group in groups:
+        assert len(set.union(*(every(values, f"trained_updates_{name}") for name in group))) == 1, group
 
 
 def check_rolling_average(values, curves):
@@ -561,6 +585,7 @@ def check_rolling_average(values, curves):
         and values["count_implicit_counted"] == 44_100
     )
     assert abs(values["test_mean_shift_100"] - 103) < 0.1
+    check_equal_groups(values, ("implicit", "mlp", "linear"), ("lstm", "implicit_rnn"), SLOW_ON_AVERAGE)
     assert abs(numbers(curves["mean_prediction/linear"][0])[-1] - 3 - far) < 0.5
 
 
@@ -580,6 +605,9 @@ def check_rolling_argmax(values, curves):
     assert numbers(values["changed_lstm_x100000"])[0] > 0.3 and numbers(values["changed_mlp_x100000"])[0] > 0
     assert abs(numbers(values["copy_accuracy"])[0] - 0.9) < 0.03 and numbers(values["recursion_difference"])[0] < 1e-4
     assert numbers(curves["linear"][0])[-1] > 0.5 and numbers(curves["lstm"][0])[-1] < 0.3
+    transformers = [name.removeprefix("trained_updates_") for name in values if "updates_transformer" in name]
+    assert len(transformers) == 4
+    check_equal_groups(values, ("implicit", "mlp", "linear"), ("lstm", "implicit_rnn", "neural_ode"), transformers)
     assert [values[f"count_{name}"] for name in ("LSTM", "implicit", "implicitRNN", "decoder")] == [
         1872,
         1849,

@@ -15,7 +15,8 @@ from implicit_models.robustness.layered.input_splits import SplitTree
 from implicit_models.robustness.layered.unit_tree import UnitTree
 from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
 from implicit_models.robustness.verification.proof import check_verification
-from implicit_models.robustness.verification.search import verify_property
+from implicit_models.robustness.verification.search import Verification, verify_property
+from implicit_models.status import Status
 
 
 def small(seed, widths=(2, 4, 3, 2)):
@@ -289,3 +290,55 @@ def test_splits_that_there_are_not():
         verify_property(model, wanted, splits="units")
     with pytest.raises(ValueError, match="'auto', 'inputs' or 'units', got 'relu'"):
         verify_property(model, wanted, splits="relu")
+
+
+def line():
+    """y = u of two units."""
+    network = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False)).double()
+    with torch.no_grad():
+        network[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        network[2].weight.copy_(torch.tensor([[1.0, -1.0]]))
+    return from_network(network, 1)
+
+
+def test_weights_that_underflow_prove_nothing():
+    """0.4 y <= -0.6 holds at u = -2: rounded to multiples of the least number, its row is 0 and its right side -1."""
+    wanted = Property([-2.0], [2.0], (Polyhedron(np.array([[0.4]]), np.array([-0.6])),))
+    assert wanted.unsafe[0].holds(np.array([-2.0]))
+    for weight in (5e-324, 1e-310):
+        tree = UnitTree(np.array([-1]), np.full((1, 2), -1), np.full((1, 1), weight), {0: np.zeros(2)})
+        forged = Verification(Status.SAFE, None, 0.0, 1, 0.0, "", tree)
+        assert not check_verification(line(), wanted, forged)
+
+
+def test_arrays_of_other_kinds_are_refused_by_name():
+    model, wanted = line(), Property([-1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.array([-1.5])),))
+    found = verify_property(model, wanted, splits="units")
+    tree = found.tree
+    assert check_verification(model, wanted, found)
+    for changes, reason in (
+        ({"multipliers": {k: v.astype(complex) for k, v in tree.multipliers.items()}}, "multipliers must hold numbers"),
+        ({"weights": tree.weights.astype(complex)}, "the weights of the nodes must hold numbers"),
+        ({"weights": None}, "the weights of the nodes"),
+        ({"unit": tree.unit.astype(float)}, "the units of the nodes"),
+        ({"children": tree.children[:-1]}, "the halves of the nodes"),
+        ({"multipliers": 3}, "malformed"),
+    ):
+        forged = dataclasses.replace(found, tree=dataclasses.replace(tree, **changes))
+        answer = check_verification(model, wanted, forged)
+        assert not answer and reason in answer.reason
+
+
+def test_sparse_layers_have_gradients():
+    """A mean over 4 x 4 windows is read into a sparse matrix; its outputs lie within those of the exact interval."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Unflatten(1, (1, 64, 64)), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(256, 1), nn.ReLU())
+    network = network.double()
+    model, u = from_network(network, 64 * 64), np.zeros(64 * 64)
+    weight, bias = network[3].weight.detach().numpy(), network[3].bias.detach().numpy()
+    top = float((bias + 0.1 * np.abs(weight).sum())[0])  # all means between -0.1 and 0.1 are reached
+    for right, status in ((top + 1e-3, "safe"), (top - 1e-3, "unsafe")):
+        wanted = Property(u - 0.1, u + 0.1, (Polyhedron(-np.ones((1, 1)), np.array([-right])),))
+        found = verify_property(model, wanted, timeout=60)
+        assert found.status == status
+        assert status == "unsafe" or check_verification(model, wanted, found)

@@ -269,11 +269,14 @@ def test_proofs_of_parts_with_signs_cannot_be_forged():
     assert not check_verification(model, harder, found)
 
 
-def test_an_interrupted_search_over_units_goes_on(tmp_path):
+def test_an_interrupted_search_over_units_goes_on(tmp_path, monkeypatch):
     model, wanted = deep_answer()
     path, nodes = tmp_path / "search.npz", 0
+    # two steps a time
+    over = itertools.cycle([False, False, True])
+    monkeypatch.setattr("implicit_models.robustness.verification.search._Clock.over", lambda clock: next(over))
     for _ in range(100):
-        found = verify_property(model, wanted, timeout=0.3, splits="units", batch=2, checkpoint=path)
+        found = verify_property(model, wanted, splits="units", batch=16, checkpoint=path)
         assert found.nodes >= nodes
         nodes = found.nodes
         if found.status == "safe":
@@ -342,3 +345,64 @@ def test_sparse_layers_have_gradients():
         found = verify_property(model, wanted, timeout=60)
         assert found.status == status
         assert status == "unsafe" or check_verification(model, wanted, found)
+
+
+@pytest.mark.parametrize("splits", ["inputs", "units"])
+def test_a_step_that_is_interrupted_counts_as_none(tmp_path, monkeypatch, splits):
+    """After the tree has grown and before the parts are those of the new one, in the second step."""
+    network, path = small(2), tmp_path / "search.npz"
+    lower, upper, row = np.array([-1.0, -0.5]), np.array([1.0, 1.5]), np.array([1.0, -1.0])
+    model, near = from_network(network, 2), least(network, lower, upper, row)
+    unsafe = tuple(Polyhedron(s * row[None], np.array([s * near - 1e-3 * s])) for s in (1.0, 2.0))
+    wanted, tree = Property(lower, upper, unsafe), UnitTree if splits == "units" else SplitTree
+    split, calls = tree.split, []
+
+    def interrupted(self, *arguments):
+        grown = split(self, *arguments)
+        calls.append(grown)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return grown
+
+    monkeypatch.setattr(tree, "split", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verify_property(model, wanted, splits=splits, batch=1, checkpoint=path)
+    monkeypatch.undo()
+    with np.load(path) as kept:
+        name, of = ("open_node", "unit") if splits == "units" else ("nodes", "axis")
+        assert (kept[of][kept[name]] < 0).all() and (kept[of] >= 0).sum() == 1  # one split, and no open node has one
+        if splits == "units":
+            assert len(kept["polyhedron"]) == len(kept["unit"])
+    found = verify_property(model, wanted, splits=splits, timeout=120, checkpoint=path)
+    assert found.status == "safe" and check_verification(model, wanted, found)
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path):
+    path, model = tmp_path / "search.npz", line()
+    wanted = Property([-1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.array([-1.5])),))
+    for content in (b"", b"text", b"PK\x03\x04 cut short"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read"):
+            verify_property(model, wanted, checkpoint=path)
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="cannot be read"):
+        verify_property(model, wanted, checkpoint=tmp_path / "array.npy")
+    with pytest.raises(ValueError, match="there is no folder"):
+        verify_property(model, wanted, checkpoint=tmp_path / "nowhere" / "search.npz")
+
+
+def test_batches_and_times_that_are_none():
+    wanted = Property([-1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.array([-1.5])),))
+    for batch in (0, -3, 1.5):
+        with pytest.raises(ValueError, match="batch must be an int of at least 1"):
+            verify_property(line(), wanted, batch=batch)
+    for timeout in (np.nan, -1.0):
+        with pytest.raises(ValueError, match="timeout must be None or a number of seconds"):
+            verify_property(line(), wanted, timeout=timeout)
+
+
+@pytest.mark.parametrize("splits", ["inputs", "units"])
+def test_the_bound_of_an_edge_is_no_more_than_the_least_value(splits):
+    wanted = Property([1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.ones(1), strict=np.ones(1, bool)),))
+    found = verify_property(line(), wanted, splits=splits, timeout=60)
+    assert found.status == "unknown" and "edge" in found.reason and -1e-6 < found.bound <= 0

@@ -15,7 +15,8 @@ from implicit_models.robustness.layered.input_splits import SplitTree
 from implicit_models.robustness.layered.unit_tree import UnitTree
 from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
 from implicit_models.robustness.verification.proof import check_verification
-from implicit_models.robustness.verification.search import verify_property
+from implicit_models.robustness.verification.search import Verification, verify_property
+from implicit_models.status import Status
 
 
 def small(seed, widths=(2, 4, 3, 2)):
@@ -268,11 +269,14 @@ def test_proofs_of_parts_with_signs_cannot_be_forged():
     assert not check_verification(model, harder, found)
 
 
-def test_an_interrupted_search_over_units_goes_on(tmp_path):
+def test_an_interrupted_search_over_units_goes_on(tmp_path, monkeypatch):
     model, wanted = deep_answer()
     path, nodes = tmp_path / "search.npz", 0
+    # two steps a time
+    over = itertools.cycle([False, False, True])
+    monkeypatch.setattr("implicit_models.robustness.verification.search._Clock.over", lambda clock: next(over))
     for _ in range(100):
-        found = verify_property(model, wanted, timeout=0.3, splits="units", batch=2, checkpoint=path)
+        found = verify_property(model, wanted, splits="units", batch=16, checkpoint=path)
         assert found.nodes >= nodes
         nodes = found.nodes
         if found.status == "safe":
@@ -289,3 +293,116 @@ def test_splits_that_there_are_not():
         verify_property(model, wanted, splits="units")
     with pytest.raises(ValueError, match="'auto', 'inputs' or 'units', got 'relu'"):
         verify_property(model, wanted, splits="relu")
+
+
+def line():
+    """y = u of two units."""
+    network = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False)).double()
+    with torch.no_grad():
+        network[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        network[2].weight.copy_(torch.tensor([[1.0, -1.0]]))
+    return from_network(network, 1)
+
+
+def test_weights_that_underflow_prove_nothing():
+    """0.4 y <= -0.6 holds at u = -2: rounded to multiples of the least number, its row is 0 and its right side -1."""
+    wanted = Property([-2.0], [2.0], (Polyhedron(np.array([[0.4]]), np.array([-0.6])),))
+    assert wanted.unsafe[0].holds(np.array([-2.0]))
+    for weight in (5e-324, 1e-310):
+        tree = UnitTree(np.array([-1]), np.full((1, 2), -1), np.full((1, 1), weight), {0: np.zeros(2)})
+        forged = Verification(Status.SAFE, None, 0.0, 1, 0.0, "", tree)
+        assert not check_verification(line(), wanted, forged)
+
+
+def test_arrays_of_other_kinds_are_refused_by_name():
+    model, wanted = line(), Property([-1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.array([-1.5])),))
+    found = verify_property(model, wanted, splits="units")
+    tree = found.tree
+    assert check_verification(model, wanted, found)
+    for changes, reason in (
+        ({"multipliers": {k: v.astype(complex) for k, v in tree.multipliers.items()}}, "multipliers must hold numbers"),
+        ({"weights": tree.weights.astype(complex)}, "the weights of the nodes must hold numbers"),
+        ({"weights": None}, "the weights of the nodes"),
+        ({"unit": tree.unit.astype(float)}, "the units of the nodes"),
+        ({"children": tree.children[:-1]}, "the halves of the nodes"),
+        ({"multipliers": 3}, "malformed"),
+    ):
+        forged = dataclasses.replace(found, tree=dataclasses.replace(tree, **changes))
+        answer = check_verification(model, wanted, forged)
+        assert not answer and reason in answer.reason
+
+
+def test_sparse_layers_have_gradients():
+    """A mean over 4 x 4 windows is read into a sparse matrix; its outputs lie within those of the exact interval."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Unflatten(1, (1, 64, 64)), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(256, 1), nn.ReLU())
+    network = network.double()
+    model, u = from_network(network, 64 * 64), np.zeros(64 * 64)
+    weight, bias = network[3].weight.detach().numpy(), network[3].bias.detach().numpy()
+    top = float((bias + 0.1 * np.abs(weight).sum())[0])  # all means between -0.1 and 0.1 are reached
+    for right, status in ((top + 1e-3, "safe"), (top - 1e-3, "unsafe")):
+        wanted = Property(u - 0.1, u + 0.1, (Polyhedron(-np.ones((1, 1)), np.array([-right])),))
+        found = verify_property(model, wanted, timeout=60)
+        assert found.status == status
+        assert status == "unsafe" or check_verification(model, wanted, found)
+
+
+@pytest.mark.parametrize("splits", ["inputs", "units"])
+def test_a_step_that_is_interrupted_counts_as_none(tmp_path, monkeypatch, splits):
+    """After the tree has grown and before the parts are those of the new one, in the second step."""
+    network, path = small(2), tmp_path / "search.npz"
+    lower, upper, row = np.array([-1.0, -0.5]), np.array([1.0, 1.5]), np.array([1.0, -1.0])
+    model, near = from_network(network, 2), least(network, lower, upper, row)
+    unsafe = tuple(Polyhedron(s * row[None], np.array([s * near - 1e-3 * s])) for s in (1.0, 2.0))
+    wanted, tree = Property(lower, upper, unsafe), UnitTree if splits == "units" else SplitTree
+    split, calls = tree.split, []
+
+    def interrupted(self, *arguments):
+        grown = split(self, *arguments)
+        calls.append(grown)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return grown
+
+    monkeypatch.setattr(tree, "split", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verify_property(model, wanted, splits=splits, batch=1, checkpoint=path)
+    monkeypatch.undo()
+    with np.load(path) as kept:
+        name, of = ("open_node", "unit") if splits == "units" else ("nodes", "axis")
+        assert (kept[of][kept[name]] < 0).all() and (kept[of] >= 0).sum() == 1  # one split, and no open node has one
+        if splits == "units":
+            assert len(kept["polyhedron"]) == len(kept["unit"])
+    found = verify_property(model, wanted, splits=splits, timeout=120, checkpoint=path)
+    assert found.status == "safe" and check_verification(model, wanted, found)
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path):
+    path, model = tmp_path / "search.npz", line()
+    wanted = Property([-1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.array([-1.5])),))
+    for content in (b"", b"text", b"PK\x03\x04 cut short"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read"):
+            verify_property(model, wanted, checkpoint=path)
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="cannot be read"):
+        verify_property(model, wanted, checkpoint=tmp_path / "array.npy")
+    with pytest.raises(ValueError, match="there is no folder"):
+        verify_property(model, wanted, checkpoint=tmp_path / "nowhere" / "search.npz")
+
+
+def test_batches_and_times_that_are_none():
+    wanted = Property([-1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.array([-1.5])),))
+    for batch in (0, -3, 1.5):
+        with pytest.raises(ValueError, match="batch must be an int of at least 1"):
+            verify_property(line(), wanted, batch=batch)
+    for timeout in (np.nan, -1.0):
+        with pytest.raises(ValueError, match="timeout must be None or a number of seconds"):
+            verify_property(line(), wanted, timeout=timeout)
+
+
+@pytest.mark.parametrize("splits", ["inputs", "units"])
+def test_the_bound_of_an_edge_is_no_more_than_the_least_value(splits):
+    wanted = Property([1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.ones(1), strict=np.ones(1, bool)),))
+    found = verify_property(line(), wanted, splits=splits, timeout=60)
+    assert found.status == "unknown" and "edge" in found.reason and -1e-6 < found.bound <= 0

@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int8
 
-from implicit_models.robustness.checking import outward
+from implicit_models.robustness.checking import certificate_fields, outward
 from implicit_models.robustness.checking.certificate import BoundsCertificate, in_form
 from implicit_models.robustness.checking.checker import evidence
+
+UNDERFLOW = 1e-290  # more than what products that underflow take from a bound, which no share of them tells
 
 
 def lower_bounds_with_signs(
@@ -32,7 +34,7 @@ def lower_bounds_with_signs(
         the bounds, -inf where nothing is proved.
 
     Raises:
-        ValueError: for shapes that do not fit, or signs other than -1, 0 and 1.
+        ValueError: for shapes that do not fit, for what is not held by float64, or signs other than -1, 0 and 1.
     """
     found = evidence(certificate)
     if found is None:
@@ -40,8 +42,11 @@ def lower_bounds_with_signs(
     c, L = in_form(certificate), len(signs)
     if c.spec is None or c.spec.ndim != 2 or found.N != 1:
         raise ValueError("parts are those of one set, with one spec")
-    if signs.shape != (L, found.n) or multipliers.shape != (L, found.n) or weights.shape != (L, len(c.spec)):
-        raise ValueError(f"signs and multipliers must have shape {(L, found.n)}, weights {(L, len(c.spec))}")
+    if signs.shape != (L, found.n):
+        raise ValueError(f"signs must have shape {(L, found.n)}, got {signs.shape}")
+    # sizes of the least integer of a type are negative, and complex numbers are compared by their real parts
+    multipliers = certificate_fields.array("multipliers", multipliers, (L, found.n))
+    weights = certificate_fields.array("weights", weights, (L, len(c.spec)))
     if not np.isin(signs, (-1, 0, 1)).all():
         raise ValueError("a sign is -1, 0 or 1")
     single = ~outward.coupled(c.segments, found.n)
@@ -65,5 +70,5 @@ def lower_bounds_with_signs(
     W_error, V_error = W_error + rows_error @ np.abs(C), V_error + rows_error @ np.abs(D)
     slack = (outward.share(len(c.d)) * np.abs(rows) + rows_error) @ np.abs(c.d) * (1 + outward.share(len(c.d)))
     with np.errstate(all="ignore"):
-        lower = found.rows(W, W_error, V, V_error, rows @ c.d, multipliers, np.arange(L)) - slack
+        lower = found.rows(W, W_error, V, V_error, rows @ c.d, multipliers, np.arange(L)) - slack - UNDERFLOW
     return np.where(empty, np.inf, np.where(np.isfinite(lower), lower, -np.inf))

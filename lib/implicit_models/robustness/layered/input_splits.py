@@ -44,15 +44,16 @@ class SplitTree:
     at: Float[np.ndarray, " M"] = field(default_factory=lambda: np.zeros(1))
     children: Int64[np.ndarray, "M 2"] = field(default_factory=lambda: np.full((1, 2), -1))
 
-    def split(self, nodes: Int64[np.ndarray, " k"], axis: np.ndarray, at: np.ndarray) -> Int64[np.ndarray, "k 2"]:
-        """Halve nodes; the numbers of their halves."""
+    def split(
+        self, nodes: Int64[np.ndarray, " k"], axis: np.ndarray, at: np.ndarray
+    ) -> tuple[SplitTree, Int64[np.ndarray, "k 2"]]:
+        """The tree in which nodes are halved, and the numbers of their halves; this one stays as it is."""
         first, k = len(self.axis), len(nodes)
-        self.axis[nodes], self.at[nodes] = axis, at
-        self.children[nodes] = first + np.arange(2 * k).reshape(k, 2)
-        self.axis = np.concatenate([self.axis, np.full(2 * k, -1)])
-        self.at = np.concatenate([self.at, np.zeros(2 * k)])
-        self.children = np.concatenate([self.children, np.full((2 * k, 2), -1)])
-        return self.children[nodes]
+        axes, places = np.concatenate([self.axis, np.full(2 * k, -1)]), np.concatenate([self.at, np.zeros(2 * k)])
+        children = np.concatenate([self.children, np.full((2 * k, 2), -1)])
+        axes[nodes], places[nodes] = axis, at
+        children[nodes] = first + np.arange(2 * k).reshape(k, 2)
+        return SplitTree(axes, places, children), children[nodes]
 
     def leaves(
         self, lower: Float[np.ndarray, " p"], upper: Float[np.ndarray, " p"]
@@ -119,6 +120,7 @@ class InputSearch:
         bound: (M,) how far each is from proved, at least; -inf before it was looked at.
         inner: (M, n) bounds of all pre-activations, from the box that each is a half of.
         points: number of boxes that are neither proved nor large enough to be halved; they are no longer open.
+        least: how far the one of them that is furthest from proved is from it, at least.
     """
 
     net: LayeredNetwork
@@ -130,6 +132,7 @@ class InputSearch:
     bound: Float[np.ndarray, " M"]
     inner: Known
     points: int = 0
+    least: float = np.inf
 
     @classmethod
     def of(cls, net: LayeredNetwork, wanted: Property) -> InputSearch:
@@ -145,8 +148,8 @@ class InputSearch:
 
     @property
     def worst(self) -> float:
-        """How far the open box that is furthest from proved is from it, at least."""
-        return float(self.bound.min(initial=np.inf))
+        """How far the box that is furthest from proved, open or not, is from it, at least."""
+        return float(self.bound.min(initial=self.least))
 
     @property
     def proof(self) -> SplitTree:
@@ -157,18 +160,19 @@ class InputSearch:
         """Arrays from which `restore` goes on."""
         own = {name: getattr(self, name) for name in ("nodes", "lower", "upper", "bound")}
         tree = {name: getattr(self.tree, name) for name in ("axis", "at", "children")}
-        return own | tree | {"points": np.asarray(self.points)}
+        return own | tree | {"points": np.asarray(self.points), "least": np.asarray(self.least)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Go on from arrays of the same search; bounds of pre-activations are found again."""
-        self.points = int(state["points"])
+        self.points, self.least = int(state["points"]), float(state["least"])
         self.tree = SplitTree(state["axis"], state["at"], state["children"])
         self.nodes, self.lower, self.upper, self.bound = (state[k] for k in ("nodes", "lower", "upper", "bound"))
         inner = torch.full((len(self.nodes), self.net.n), -torch.inf, dtype=torch.float64)
         self.inner = inner, -inner
 
     def step(self, most: int) -> Float[np.ndarray, "C p"]:
-        """Look at up to `most` boxes: drop those that are proved and halve the others.
+        """Look at up to `most` boxes: drop those that are proved and halve the others. Arrays are replaced, none is
+        written to: a shallow copy that was made before is the search before.
 
         Returns:
             inputs that may break the property.
@@ -196,9 +200,10 @@ class InputSearch:
         at = (0.5 * lower + 0.5 * upper)[each, axis]
         wide = (lower[each, axis] < at) & (at < upper[each, axis])
         self.points += int((~wide).sum())
+        self.least = min(self.least, float(slack[open_][~wide].min(initial=np.inf)))
         open_[open_] = wide
         lower, upper, nodes, axis, at = (v[wide] for v in (lower, upper, nodes, axis, at))
-        halves = self.tree.split(nodes, axis, at)
+        self.tree, halves = self.tree.split(nodes, axis, at)
         below, above = upper.copy(), lower.copy()
         below[np.arange(len(axis)), axis] = above[np.arange(len(axis)), axis] = at
         self.nodes = np.concatenate([self.nodes[rest], halves[:, 0], halves[:, 1]])

@@ -122,13 +122,26 @@ class Sparse(_Matrix):
         return _up(torch.from_numpy(np.asarray(self._size.sum(axis=1)).ravel()), self.terms)
 
     def forward(self, x: Tensor) -> Tensor:
-        return _product(self.weight, x)
+        return _Product.apply(x, self.weight, self._back) if x.requires_grad else _product(self.weight, x)
 
     def absolute(self, x: Tensor) -> Tensor:
         return _product(self._size, x)
 
     def transposed(self, y: Tensor) -> Tensor:
-        return _product(self._back, y)
+        return _Product.apply(y, self._back, self.weight) if y.requires_grad else _product(self._back, y)
+
+
+class _Product(torch.autograd.Function):
+    """x M' where gradients are asked for: attacks and multipliers are raised by them, and SciPy knows none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, M: sp.csr_array, back: sp.csr_array) -> Tensor:
+        ctx.back = back
+        return _product(M, x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return _product(ctx.back, gradient), None, None
 
 
 def _product(M: sp.csr_array, x: Tensor) -> Tensor:

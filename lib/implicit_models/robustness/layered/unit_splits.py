@@ -47,6 +47,7 @@ DECAY = 0.93
 CANDIDATES = 6  # units whose halves are bounded before one is chosen
 PARTS_BYTES = 2**28  # of the coefficients of parts that are bounded at once
 PROOF_BYTES = 2**29  # of the multipliers that are kept
+PER_UNIT = ("signs", "slope", "beta")  # of parts
 ROOM = 1e-9  # share of the sizes by which a part is above its right-hand side at least
 
 
@@ -90,6 +91,8 @@ class UnitSearch:
         tree: the splits, with the proofs of the leaves.
         open: parts that are left to prove.
         points: number of parts in which no unit is undecided and which are not proved; they are no longer open.
+        least: how far the one of them that is furthest from proved is from it, at least.
+        most: parts that are looked at in one step, by the memory that they need.
     """
 
     def __init__(self, net: LayeredNetwork, task: Problem, wanted: Property) -> None:
@@ -136,7 +139,10 @@ class UnitSearch:
             first,
             torch.full((count,), -torch.inf, dtype=net.dtype),
         )
-        self._kept = 0
+        self.least = np.inf
+        # gradients keep the rows of all values, and those of each row of a polyhedron are carried back at first
+        sizes = [net.size(k) for k in range(len(net.values) + 1)]
+        self.most = max(1, PARTS_BYTES // (64 * max(sum(sizes), (most + 1) * max(sizes))))
 
     @property
     def left(self) -> int:
@@ -145,8 +151,8 @@ class UnitSearch:
 
     @property
     def worst(self) -> float:
-        """How far the open part that is furthest from proved is from it, at least."""
-        return float(self.open.bound.min()) if len(self.open) else np.inf
+        """How far the part that is furthest from proved, open or not, is from it, at least."""
+        return min(self.least, float(self.open.bound.min())) if len(self.open) else self.least
 
     @property
     def proof(self) -> UnitTree:
@@ -157,10 +163,13 @@ class UnitSearch:
         """Arrays from which `restore` goes on."""
         kept = self.tree.multipliers
         own = {f"open_{name}": getattr(self.open, name).numpy() for name in self.open.__dataclass_fields__}
+        for name in PER_UNIT:  # by states: the same model may be read into layers in another order of its units
+            own[f"open_{name}"] = own[f"open_{name}"][:, np.argsort(self.states.numpy())]
         own |= {name: getattr(self.tree, name) for name in ("unit", "children", "weights")}
         own |= {
             "polyhedron": self.polyhedron.numpy(),
             "points": np.asarray(self.points),
+            "least": np.asarray(self.least),
             "lost": np.asarray(kept is None),
         }
         nodes = np.fromiter(kept or (), np.int64)
@@ -169,20 +178,22 @@ class UnitSearch:
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Go on from arrays of the same search."""
-        self.open = Parts(*(torch.from_numpy(state[f"open_{name}"]) for name in self.open.__dataclass_fields__))
+        of = self.states.numpy()
+        own = {name: state[f"open_{name}"] for name in self.open.__dataclass_fields__}
+        own |= {name: own[name][:, of] for name in PER_UNIT}
+        self.open = Parts(**{name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in own.items()})
         kept = dict(zip(state["proved"].tolist(), state["multipliers"], strict=True))
         self.tree = UnitTree(state["unit"], state["children"], state["weights"], None if state["lost"] else kept)
         self.polyhedron, self.points = torch.from_numpy(state["polyhedron"]), int(state["points"])
-        self._kept = state["multipliers"].size * 8
+        self.least = float(state["least"])
 
     def step(self, most: int) -> Float[np.ndarray, "C p"]:
-        """Look at up to `most` parts: drop those that are proved and split the others.
+        """Look at up to `most` parts: drop those that are proved and split the others. A shallow copy that was made
+        before is the search before; of what it shares, only proofs of parts that it has open are written to.
 
         Returns:
             inputs that may break the property.
         """
-        wide = max(self.net.size(k) for k in range(len(self.net.values) + 1))
-        most = max(1, min(most, PARTS_BYTES // (64 * wide)))
         order = torch.argsort(self.open.bound, stable=True)
         parts, rest = self.open.take(order[:most]), self.open.take(order[most:])
         candidates = self._raised(parts)
@@ -231,7 +242,11 @@ class UnitSearch:
         box = Inputs(self.box.centre.expand(M, -1), self.box.radius.expand(M, -1))
         low = lower_bounds(self.net, ranges, box, start, multipliers=multipliers, living={})
         right = (weights * self.right[own].unsqueeze(1)).sum(2)
-        return low - right - ROOM * (low.detach().abs() + right.abs())
+        # rows and right-hand sides that cancel in an average have the rounding of each
+        last = self.size[len(self.net.values)].expand(M)[:, None, None]
+        sizes = self.right[own].abs().unsqueeze(1) + self.matrix[own].abs().sum(2).unsqueeze(1) * last
+        lost = 2 * (weights.shape[2] + 2) * torch.finfo(self.net.dtype).eps * (weights * sizes).sum(2)
+        return low - right - ROOM * (low.detach().abs() + right.abs()) - lost.detach()
 
     def _raised(self, parts: Parts) -> Float[np.ndarray, "C p"]:
         """Raise the bounds of parts in place, keeping the proofs of those that are proved.
@@ -308,6 +323,7 @@ class UnitSearch:
                 if least.input is not None:
                     found.append(least.input)
             self.points += 1
+            self.least = min(self.least, float(part.bound.nan_to_num(-torch.inf)))
         return np.stack(found) if found else np.zeros((0, self.net.p))
 
     def _keep(self, parts: Parts, kept: dict[int, Rows], which: Tensor) -> None:
@@ -319,8 +335,7 @@ class UnitSearch:
         own = self._multipliers(parts, kept)[which].double()
         out = torch.zeros_like(own)
         out[:, self.states] = own
-        self._kept += out.numel() * 8
-        if self._kept > PROOF_BYTES:
+        if (len(self.tree.multipliers) + len(out)) * out.shape[1] * 8 > PROOF_BYTES:
             self.tree.multipliers = None
             return
         self.tree.multipliers.update(zip(node.tolist(), out.numpy(), strict=True))
@@ -356,7 +371,7 @@ class UnitSearch:
             worth = torch.where(top.values >= 0, worth, -torch.inf).nan_to_num(-torch.inf)
             choice = worth.argmax(1, keepdim=True)
             place = top.indices.gather(1, choice)
-        nodes = self.tree.split(parts.node.numpy(), self.states[place[:, 0]].numpy())
+        self.tree, nodes = self.tree.split(parts.node.numpy(), self.states[place[:, 0]].numpy())
         whose = self.polyhedron[parts.node]
         self.polyhedron = torch.cat([self.polyhedron, whose.repeat_interleave(2)])
         out = []

@@ -29,15 +29,16 @@ class UnitTree:
         """One leaf for each polyhedron of up to k rows."""
         return cls(np.full(polyhedra, -1), np.full((polyhedra, 2), -1), np.zeros((polyhedra, k)))
 
-    def split(self, nodes: Int64[np.ndarray, " k"], unit: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, "k 2"]:
-        """Split nodes; the numbers of their halves."""
+    def split(
+        self, nodes: Int64[np.ndarray, " k"], unit: Int64[np.ndarray, " k"]
+    ) -> tuple[UnitTree, Int64[np.ndarray, "k 2"]]:
+        """The tree in which nodes are split, and the numbers of their halves; this one stays as it is."""
         first, k = len(self.unit), len(nodes)
-        self.unit[nodes] = unit
-        self.children[nodes] = first + np.arange(2 * k).reshape(k, 2)
-        self.unit = np.concatenate([self.unit, np.full(2 * k, -1)])
-        self.children = np.concatenate([self.children, np.full((2 * k, 2), -1)])
-        self.weights = np.concatenate([self.weights, np.zeros((2 * k, self.weights.shape[1]))])
-        return self.children[nodes]
+        units = np.concatenate([self.unit, np.full(2 * k, -1)])
+        children = np.concatenate([self.children, np.full((2 * k, 2), -1)])
+        units[nodes], children[nodes] = unit, first + np.arange(2 * k).reshape(k, 2)
+        weights = np.concatenate([self.weights, np.zeros((2 * k, self.weights.shape[1]))])
+        return UnitTree(units, children, weights, self.multipliers), children[nodes]
 
     def leaves(self, polyhedra: int, n: int) -> tuple[Int64[np.ndarray, " L"], np.ndarray, Int8[np.ndarray, "L n"]]:
         """Numbers of all leaves, their polyhedra, and the signs of all states on them, 0 for any.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +50,11 @@ def restored(search: Search, path: Path, model: str) -> int:
         ValueError: for a file of another property, model or kind of splits, or that is none.
     """
     try:
+        with zipfile.ZipFile(path):  # else NumPy takes other files of its own too
+            pass
         with np.load(path) as kept:
             found = dict(kept)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
     if missing := set(OWN) - found.keys():
         raise ValueError(f"the checkpoint {path} lacks {', '.join(sorted(missing))}")
@@ -61,6 +64,8 @@ def restored(search: Search, path: Path, model: str) -> int:
         raise ValueError(f"the checkpoint {path} is of another model")
     if found["splits"] != type(search).__name__:
         raise ValueError(f"the checkpoint {path} is of another kind of splits, {found['splits']}")
+    if missing := search.state().keys() - found.keys():
+        raise ValueError(f"the checkpoint {path} lacks {', '.join(sorted(missing))}")
     search.restore({name: value for name, value in found.items() if name not in OWN})
     return int(found["looked_at"])
 

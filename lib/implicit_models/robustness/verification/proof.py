@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.checking import outward
+from implicit_models.robustness.checking import certificate_fields, outward
 from implicit_models.robustness.checking.checker import CheckResult, check
-from implicit_models.robustness.checking.signs import lower_bounds_with_signs
+from implicit_models.robustness.checking.signs import UNDERFLOW, lower_bounds_with_signs
 from implicit_models.robustness.input_sets import Box
 from implicit_models.robustness.layered.input_splits import SplitTree, row_slack
 from implicit_models.robustness.layered.unit_tree import UnitTree
@@ -34,7 +34,7 @@ def check_verification(model: Any, wanted: Property, found: Verification) -> Che
         found: the answer.
 
     Returns:
-        `CheckResult`, one entry a part.
+        `CheckResult`, one entry a part; False, with the reason, for what is no answer at all: nothing in it raises.
     """
     if found.status != Status.SAFE or found.tree is None:
         return CheckResult(np.zeros(0, bool), "there is no proof of an answer that is not safe")
@@ -42,7 +42,7 @@ def check_verification(model: Any, wanted: Property, found: Verification) -> Che
     try:
         tree = found.tree
         good, reason = _units(task, wanted, tree) if isinstance(tree, UnitTree) else _boxes(task, wanted, tree)
-    except (ValueError, IndexError, KeyError) as error:
+    except Exception as error:  # any object may be in any field
         return CheckResult(np.zeros(0, bool), f"the parts are malformed: {error}")
     bad = np.flatnonzero(~good)
     return CheckResult(good, reason or (f"part {bad[0]} of {len(good)} is not proved" if bad.size else ""))
@@ -84,15 +84,16 @@ def _proved(task: Problem, wanted: Property, lower: np.ndarray, upper: np.ndarra
     matrix, right = wanted.rows
     found = bounds(task, *_whole(lower, upper), sides="lower", spec=matrix)
     slack, _ = row_slack(wanted, np.nextafter(found.lb - right, -np.inf))
-    return check(found.cert).samples & (slack > 0)
+    return check(found.cert).samples & (slack > UNDERFLOW)
 
 
 def _units(task: Problem, wanted: Property, tree: UnitTree) -> tuple[np.ndarray, str]:
     """The same for parts with signs: bounds of the whole box, then those of each part by its own multipliers."""
+    tree = _in_form(task, wanted, tree)
+    if tree.multipliers is None:
+        return np.zeros(int((tree.unit < 0).sum()), bool), "the multipliers of the parts were too many to be kept"
     nodes, whose, signs = tree.leaves(len(wanted.unsafe), task.n)
     good = np.zeros(len(nodes), bool)
-    if tree.multipliers is None:
-        return good, "the multipliers of the parts were too many to be kept"
     matrix, right = wanted.rows
     found = bounds(task, *_whole(wanted.lower[None], wanted.upper[None]), sides="lower", spec=matrix)
     whole = check(found.cert)
@@ -106,6 +107,21 @@ def _units(task: Problem, wanted: Property, tree: UnitTree) -> tuple[np.ndarray,
         lam = np.stack([tree.multipliers[int(node)] for node in nodes[part]])
         good[part] = lower_bounds_with_signs(found.cert, signs[part], weights[part], lam) > goal[part]
     return good, ""
+
+
+def _in_form(task: Problem, wanted: Property, tree: UnitTree) -> UnitTree:
+    """The tree with its arrays in integers and float64 of the shapes that they must have.
+
+    Raises:
+        ValueError: naming the array.
+    """
+    M, most = len(tree.unit), max(len(part.b) for part in wanted.unsafe)
+    return UnitTree(
+        certificate_fields.integers("the units of the nodes", tree.unit, M, -1, task.n),
+        certificate_fields.integers("the halves of the nodes", np.ravel(tree.children), 2 * M, -1, M).reshape(M, 2),
+        certificate_fields.array("the weights of the nodes", tree.weights, (M, most)),
+        tree.multipliers,
+    )
 
 
 def _of_all_rows(wanted: Property, weights: np.ndarray, whose: np.ndarray) -> np.ndarray:

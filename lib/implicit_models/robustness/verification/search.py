@@ -10,6 +10,7 @@ Source:
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from implicit_models.robustness.arrays import checked_count
 from implicit_models.robustness.layered.backward import Inputs
 from implicit_models.robustness.layered.crown import layer_bounds
 from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree
@@ -95,8 +97,8 @@ def verify_property(
         `Verification`. Interrupted from the keyboard, it leaves the checkpoint and raises KeyboardInterrupt.
 
     Raises:
-        ValueError: for a property of other numbers of inputs or outputs, a checkpoint of another one, a model with
-            feedback, or other splits.
+        ValueError: for a property of other numbers of inputs or outputs, a checkpoint of another one or in a folder
+            that is not there, a model with feedback, other splits, a batch below 1 or a timeout that is no time.
     """
     task = problem(model)
     net = layers_of(task)
@@ -111,27 +113,35 @@ def verify_property(
         raise ValueError(f"splits must be 'auto', 'inputs' or 'units', got {splits!r}")
     if splits == "units" and not can_split(net):
         raise ValueError("no unit of this network has a kink: only its inputs can be split")
+    if batch is not None:
+        checked_count("batch", batch, 1)
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout must be None or a number of seconds that is not negative, got {timeout!r}")
     units = splits == "units" or (splits == "auto" and task.p > FEW_INPUTS and can_split(net))
+    if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
+        raise ValueError(f"checkpoint {checkpoint}: there is no folder {Path(checkpoint).absolute().parent}")
     clock = _Clock(timeout, progress)
     search: InputSearch | UnitSearch = UnitSearch(net, task, wanted) if units else InputSearch.of(net, wanted)
     batch = batch or (UNIT_BATCH if units else BATCH)
+    batch = min(batch, search.most) if isinstance(search, UnitSearch) else batch
     path = None if checkpoint is None else Path(checkpoint)
     model_digest = "" if path is None else files.digest(task)
     if path is not None and path.exists():
         clock.nodes = files.restored(search, path, model_digest)
     witness = _attacked(net, wanted, seed) if not clock.nodes else None
-    worst = -np.inf
+    worst = search.worst if clock.nodes else -np.inf
     saved = time.monotonic()
     while witness is None and search.left and not clock.over():
         count = min(search.left, batch)
+        after = copy.copy(search)  # a step that is interrupted leaves the search before it
         try:
-            candidates = search.step(count)
+            witness = first_unsafe(net, wanted, after.step(count))
         except KeyboardInterrupt:
             if path is not None:
                 files.save(search, path, clock.nodes, model_digest)
             raise
+        search = after
         clock.nodes += count
-        witness = first_unsafe(net, wanted, candidates)
         worst = search.worst
         clock.say(search.left, worst)
         if path is not None and time.monotonic() - saved > SAVE_EVERY_S:
@@ -142,13 +152,14 @@ def verify_property(
     safe = witness is None and not search.left and not search.points
     status = Status.UNSAFE if witness is not None else Status.SAFE if safe else Status.UNKNOWN
     edge = "a part that cannot be split is on the edge of the unsafe set"
+    loose = edge + ", or its units without a kink leave its bound too loose"
     return Verification(
         status,
         witness,
         0.0 if safe else worst,
         clock.nodes,
         clock.seconds(),
-        "" if status != Status.UNKNOWN else "timeout" if search.left else edge,
+        "" if status != Status.UNKNOWN else "timeout" if search.left else loose if units else edge,
         search.proof if safe else None,
     )
 
@@ -172,7 +183,7 @@ def first_unsafe(
             low, high = (v[len(net.values)].numpy() for v in (last.low, last.high))
             middle, radius = 0.5 * (low + high), 0.5 * (high - low)
             reach = np.abs(middle) @ np.abs(matrix).T + np.abs(right)
-            top = middle @ matrix.T + radius @ np.abs(matrix).T + 1e-15 * (len(right) + 8) * reach - right
+            top = middle @ matrix.T + radius @ np.abs(matrix).T + 1e-15 * (matrix.shape[1] + 8) * reach - right
             if _inside(wanted, top)[0]:
                 return U[i]
     return None

@@ -406,3 +406,20 @@ def test_the_bound_of_an_edge_is_no_more_than_the_least_value(splits):
     wanted = Property([1.0], [1.0], (Polyhedron(np.ones((1, 1)), np.ones(1), strict=np.ones(1, bool)),))
     found = verify_property(line(), wanted, splits=splits, timeout=60)
     assert found.status == "unknown" and "edge" in found.reason and -1e-6 < found.bound <= 0
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_rows_of_any_size_are_decided(size):
+    """The least value of a network whose outputs have any size, on both sides."""
+    network, row = small(3), np.array([1.0, -1.0])
+    with torch.no_grad():
+        network[-1].weight.mul_(size)
+        network[-1].bias.mul_(size)
+    lower, upper = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
+    minimum, model = least(network, lower, upper, row / size), from_network(network, 2)
+    for shift, status in ((-1e-4, "safe"), (1e-4, "unsafe")):
+        right = np.array([size * (minimum + shift)])
+        wanted = Property(lower, upper, (Polyhedron(row[None], right),))
+        found = verify_property(model, wanted, timeout=60, splits="units")
+        assert found.status == status
+        assert bool(check_verification(model, wanted, found)) == (status == "safe")

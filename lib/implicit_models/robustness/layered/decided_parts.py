@@ -96,9 +96,14 @@ def _least_largest(
     """v in [-1, 1] at which the largest of M v - b is least subject to A v <= c, with the dual variables of both; None
     where there is none."""
     k, p = M.shape
-    whole = np.block([[M, -np.ones((k, 1))], [A, np.zeros((len(A), 1))]])
-    found = linprog(np.append(np.zeros(p), 1.0), whole, np.concatenate([b, c]), bounds=[(-1, 1)] * p + [(None, None)])
+    # the solver's tolerances are absolute: rows get the size of one, those of the goal all by one factor
+    whole = float(np.abs(np.column_stack([M, b])).max(initial=0.0)) or 1.0
+    own = np.abs(np.column_stack([A, c])).max(axis=1, initial=0.0)
+    own[own == 0] = 1.0
+    rows = np.block([[M / whole, -np.ones((k, 1))], [A / own[:, None], np.zeros((len(A), 1))]])
+    ends = np.concatenate([b / whole, c / own])
+    found = linprog(np.append(np.zeros(p), 1.0), rows, ends, bounds=[(-1, 1)] * p + [(None, None)])
     if found.status:
         return None
     dual = np.maximum(-found.ineqlin.marginals, 0.0)
-    return found.x[:-1], dual[:k], dual[k:]
+    return found.x[:-1], dual[:k], dual[k:] * whole / own

@@ -140,7 +140,7 @@ class _Product(torch.autograd.Function):
         return _product(M, x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return _product(ctx.back, gradient), None, None
 
 

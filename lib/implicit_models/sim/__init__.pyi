@@ -16,8 +16,11 @@ from .problem import Perspective as Perspective
 from .problem import Ridge as Ridge
 from .problem import Share as Share
 from .problem import Tolerance as Tolerance
+from .pruning.channels.network import SmallerNetwork as SmallerNetwork
+from .pruning.channels.settings import Channels as Channels
 from .pruning.files import load_state as load_state
 from .pruning.network import SparseNetwork as SparseNetwork
+from .pruning.patterns import TwoOfFour as TwoOfFour
 from .pruning.settings import OptimalBrainSurgeon as OptimalBrainSurgeon
 from .report import ColumnsExcluded as ColumnsExcluded
 from .report import MoreEntries as MoreEntries
@@ -42,3 +45,4 @@ from .solvers.rows import solve_rows as solve_rows
 from .solvers.screening import Screening as Screening
 from .solvers.screening import screen as screen
 from .sparse_model import SparseModel as SparseModel
+from .structured import prune as prune

@@ -16,7 +16,7 @@ Source:
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from implicit_models.sim.pruning.channels.spaces import Space
 from implicit_models.sim.pruning.effects import effects
 from implicit_models.sim.pruning.layers import Layer, Plan, Weighted
 from implicit_models.sim.pruning.moments import Moments, Target, moments, samples
+from implicit_models.sim.pruning.refitted import refitted
 from implicit_models.sim.pruning.rows import Rows, rows_of
 from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
 from implicit_models.sim.solvers.best_subset.groups import Grouped, eliminate_groups
@@ -40,12 +41,12 @@ from implicit_models.sim.solvers.best_subset.groups import Grouped, eliminate_gr
 
 @dataclass
 class Fitted:
-    """A layer of the last pass. kept_rows (r,), kept_columns (d,): what is left of it. rise (r,): what the columns cost
-    each row that is left, in mean square. slope: the largest derivative left, relative."""
+    """A layer of the last pass. kept_rows (r,), kept_columns (d,): what is left of it. error (r,): mean square of what
+    least squares on these columns leave of each row's target. slope: the largest derivative left, relative."""
 
     kept_rows: Bool[np.ndarray, " r"]
     kept_columns: Bool[np.ndarray, " d"]
-    rise: Float[np.ndarray, " r"]
+    error: Float[np.ndarray, " r"]
     effect: Float[np.ndarray, " r"]
     slope: float
 
@@ -199,15 +200,13 @@ def _pass(run: _Run, u: Tensor, rounded: int) -> dict[str, Weighted]:
                 order, _ = eliminate_groups([_grouped(rows, run.effect[k] * alive, space.columns[k])])
                 run.gone[s] = order[: len(run.gone[s])]
         columns = _columns_left(run, k)
-        if alive.all() and columns.all() and not any(step is not run.plan.layers[i].node for i, step in done.items()):
-            weight, bias, step = rows.own, np.zeros(layer.rows), layer.node
-        else:
-            weight, bias = _fit(run, layer, (x, target), rows, found, alive, columns, final)
-            factor = np.where(layer.factor != 0, layer.factor, 1.0)
-            given = layer.kernels() * np.outer(alive, columns) if layer.groups == 1 else layer.kernels()
-            weight = np.where(layer.factor[:, None] != 0, weight / factor[:, None], given)
-            before = np.zeros(layer.rows) if layer.node.bias is None else layer.node.bias.detach().double().numpy()
-            step = layer.with_kernels(weight, np.where(layer.factor != 0, bias / factor, before))
+        changed = any(step is not run.plan.layers[i].node for i, step in done.items())
+        step: Weighted = layer.node
+        if changed or not (alive.all() and columns.all()):
+            weight, bias = _fit(run, k, (x, target), (rows, found), (alive, columns), final)
+            step = refitted(layer, weight, bias, _kept(layer, alive, columns))
+        elif final:
+            run.layers.append(Fitted(alive, columns, np.zeros(layer.rows), run.effect[k], 0.0))
         done[k] = step
         return step
 
@@ -221,48 +220,41 @@ def _pass(run: _Run, u: Tensor, rounded: int) -> dict[str, Weighted]:
         if not alive.all():
             weight = step.weight.clone()
             weight[torch.from_numpy(~alive)] = 0.0
-            new[layer.node.name] = replace(step, weight=weight)
+            new[layer.node.name] = replace(step, weight=weight)  # their biases are read by nothing
     return new
+
+
+def _kept(layer: Layer, alive: Bool[np.ndarray, " r"], columns: Bool[np.ndarray, " d"]) -> Bool[np.ndarray, "r d"]:
+    """Weights that are left; a layer of several groups keeps all columns of a row."""
+    return alive[:, None] & (columns if layer.groups == 1 else np.ones(layer.columns, bool))
 
 
 def _fit(
     run: _Run,
-    layer: Layer,
+    k: int,
     given: tuple[Tensor, Target],
-    rows: Rows,
-    found: Moments,
-    alive: Bool[np.ndarray, " r"],
-    columns: Bool[np.ndarray, " d"],
+    problem: tuple[Rows, Moments],
+    left: tuple[Bool[np.ndarray, " r"], Bool[np.ndarray, " d"]],
     final: bool,
 ) -> tuple[Float[np.ndarray, "r d"], Float[np.ndarray, " r"]]:
-    """Weights and biases of the rows that are left, zeros for the others."""
-    kept = alive[:, None] & (columns if layer.groups == 1 else np.ones(layer.columns, bool))
+    """Weights and biases of the rows that are left, zeros for the others; in the last pass what is proved, too."""
+    layer, (rows, found), (alive, columns) = run.plan.layers[k], problem, left
+    kept = _kept(layer, alive, columns)
     weight = np.zeros(rows.C.shape)
+    S = np.flatnonzero(columns) if layer.groups == 1 else np.arange(layer.columns)
     for H, span in zip(rows.H, rows.runs, strict=True):
-        S = np.flatnonzero(columns) if layer.groups == 1 else np.arange(layer.columns)
         own = np.flatnonzero(alive[span]) + span.start
         weight[np.ix_(own, S)] = np.linalg.solve(H[np.ix_(S, S)], rows.C[own][:, S].T).T
-    weight = np.where(rows.dead & kept, rows.own, weight)
-    shift = np.zeros(layer.rows)
+    weight, shift = np.where(rows.dead & kept, rows.own, weight), np.zeros(layer.rows)
     if final:
-        run.layers.append(_judged(run, rows, weight, alive, columns, len(run.layers)))
+        proved = rows.certificate(kept, weight)
+        error = np.where(alive, proved["loss"] * found.zz, 0.0)
+        slope = float(np.where(alive, proved["slope"], 0.0).max(initial=0.0))
+        run.layers.append(Fitted(alive, columns, error, run.effect[k], slope))
         if run.how.closed < 1 and layer.one_sided and layer.bias is not None:
-            drawn = samples(
-                layer, *given, found, run.how.refit_positions, torch.Generator().manual_seed(len(run.layers))
-            )
+            drawn = samples(layer, *given, found, run.how.refit_positions, torch.Generator().manual_seed(k))
             weight, shift = rows.one_sided(kept, weight, drawn, run.how.closed)
     return weight, np.where(alive, rows.bias(weight) + shift, 0.0)
-
-
-def _judged(run: _Run, rows: Rows, weight, alive, columns, k: int) -> Fitted:
-    own = rows.certificate(alive[:, None] & columns, weight)
-    rise = np.where(alive, own["rise"], 0.0)
-    return Fitted(alive, columns, rise, run.effect[k], float(np.where(alive, own["slope"], 0.0).max(initial=0.0)))
-
-
-def settings_of(budget: Channels, how: OptimalBrainSurgeon) -> Mapping[str, object]:
-    """What a report says of how a network was made."""
-    return {"budget": budget, "supports": how}
 
 
 def masked_steps(plan: Plan, labels: Labels, found: Found) -> Sequence:

@@ -176,20 +176,10 @@ def test_all_multiplications_are_the_network_itself(padded):
     assert all(torch.equal(t, small.dense().state_dict()[name]) for name, t in padded.state_dict().items())
 
 
-def test_more_multiplications_lose_less_and_it_beats_magnitudes(padded):
+def test_more_multiplications_lose_less(padded):
     u, v = images(300), images(300, seed=2)
     lost = {share: error(prune(padded, u, Channels(share, 1), FEW), padded, v) for share in (0.8, 0.5, 0.3)}
     assert lost[0.8] < lost[0.5] < lost[0.3] < 1
-    small = prune(padded, u, Channels(0.5, 1), FEW)
-    kept = {layer.name: layer.rows[0] for layer in small.report.layers}
-    other = copy.deepcopy(padded)  # the same numbers of inner channels, those of the largest filters
-    with torch.no_grad():
-        for name in ("a", "c"):
-            own = getattr(other, name).weight
-            gone = own.abs().sum((1, 2, 3)).argsort()[: len(own) - kept[name]]
-            reader = {"a": other.b, "c": other.d}[name]
-            reader.weight[:, gone] = 0
-    assert lost[0.5] < 1
 
 
 def test_a_channel_that_nothing_needs_goes_first():
@@ -199,10 +189,11 @@ def test_a_channel_that_nothing_needs_goes_first():
         network.d.weight[:, 7] = 0
     planned = plan(read(network, (3, 8, 8)))
     labels = cuttable(planned, images(3))
-    found = cut_channels(planned, labels, images(), Channels(0.97, 1), FEW)
+    found = cut_channels(planned, labels, images(), Channels(0.9, 1), FEW)
     fitted = {layer.name: own for layer, own in zip(planned.layers, found.layers, strict=True)}
+    assert np.flatnonzero(~fitted["a"].kept_rows).tolist() == [3]
     assert np.flatnonzero(~fitted["c"].kept_rows).tolist() == [7]
-    small = prune(network, images(), Channels(0.97, 1), FEW)
+    small = prune(network, images(), Channels(0.9, 1), FEW)
     assert error(small, network, images(seed=2)) < 1e-3
 
 

@@ -4,8 +4,12 @@
     2  of every space the order in which its channels go, each from all layers that read it at once
     3  multiplications shared out, and a pass through the network: every layer is fitted, on the columns that are left
        to it, on what the smaller network computes. The channels that one layer alone reads are chosen there anew
-    4  effects on the smaller network, and 2 and 3 again, `rounds` times
+    4  effects on the smaller network, and 2 and 3 again, `rounds` times; of the rounds the one counts whose network
+       differs least from the whole one on samples apart
     5  the last pass, on all samples, with refits that count what ReLU lets through
+
+The effects of a round are geometric means of what they were and what they are on its network: without that, rounds
+swing between two choices.
 
 A channel that a shortcut takes to a later sum costs there at most what it varies by, in units of that sum's effect.
 
@@ -37,6 +41,9 @@ from implicit_models.sim.pruning.refitted import refitted
 from implicit_models.sim.pruning.rows import Rows, rows_of
 from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
 from implicit_models.sim.solvers.best_subset.groups import Grouped, eliminate_groups
+
+
+APART = 200  # samples at most, beside those of the passes, on which rounds are compared
 
 
 @dataclass
@@ -108,38 +115,51 @@ def cut_channels(plan: Plan, labels: Labels, data: Tensor, budget: Channels, how
     """
     run, costs = _Run(plan, labels, how), costs_of(plan, labels.spaces)
     most = budget.share * costs.of(np.zeros(len(labels.spaces), np.int64))
-    few = data[np.unique(np.linspace(0, len(data) - 1, min(len(data), how.samples)).round().astype(np.int64))]
+    number = np.unique(np.linspace(0, len(data) - 1, min(len(data), how.samples)).round().astype(np.int64))
+    few, apart = data[number], data[np.setdiff1d(np.arange(len(data)), number)[:APART]]
+    apart = apart if len(apart) else few
     with torch.no_grad(), one_blas_thread():
         begin = time.process_time()
         run.effect = _effects(run, {}, few)
+        effect = list(run.effect)  # as last known, of rows that are gone too
         begin = run.timed("effects", begin)
         _look(run, few)
         begin = run.timed("moments", begin)
-        new: dict[str, Weighted] = {}
+        best, chosen = np.inf, (run.gone, run.effect, np.zeros(len(run.spaces), np.int64))
         for rounded in range(how.rounds + 1):
             orders = [_order(run, space) for space in run.spaces]
             counts = shared_out([rise for _, rise in orders], costs, most, budget.multiple)
             run.gone = [order[:count] for (order, _), count in zip(orders, counts, strict=True)]
             begin = run.timed("elimination", begin)
-            new = _pass(run, data if rounded == how.rounds else few, rounded)
+            if rounded == 0:
+                chosen = run.gone, run.effect, counts
+                if how.rounds == 0:
+                    break
+            new = _pass(run, few, rounded, final=False)
             begin = run.timed("passes", begin)
-            if rounded < how.rounds:
-                run.effect = _effects(run, new, few)
-                begin = run.timed("effects", begin)
+            lost = _lost(run, new, apart)
+            if lost < best:
+                best, chosen = lost, (run.gone, run.effect, counts)
+            found = _effects(run, new, few)
+            for k, (known, now) in enumerate(zip(effect, found, strict=True)):
+                alive = _rows_left(run, k)
+                effect[k] = np.where(alive, np.sqrt(known * now), known)
+                run.effect = [*run.effect[:k], np.where(alive, effect[k], 0.0), *run.effect[k + 1 :]]
+            begin = run.timed("effects", begin)
+        run.gone, run.effect, counts = chosen
+        new = _pass(run, data, how.rounds + 1, final=True)
+        run.timed("passes", begin)
     return Found(run.removed(), new, run.layers, costs, counts, run.seconds)
 
 
 def _effects(run: _Run, new: dict[str, Weighted], few: Tensor) -> list[Float[np.ndarray, " r"]]:
-    """Of the rows that are left, ones where effects do not count."""
-    alive = [_rows_left(run, k) for k in range(len(run.plan.layers))] if new else None
-    if run.how.effects:
-        links = run.labels.links_without(run.plan.graph, run.removed()) if new else {}
-        steps = tuple((new | links).get(step.name, step) for step in run.plan.steps)  # type: ignore[operator]
-        found = effects(steps, run.plan.graph.output, run.plan.layers, few)
-    else:
-        found = [np.ones(layer.rows) for layer in run.plan.layers]
-    found = [np.where(layer.factor != 0, c, 0.0) for layer, c in zip(run.plan.layers, found, strict=True)]
-    return found if alive is None else [np.where(left, c, 0.0) for left, c in zip(alive, found, strict=True)]
+    """Of the network with some steps replaced; ones where effects do not count."""
+    if not run.how.effects:
+        return [np.where(layer.factor != 0, 1.0, 0.0) for layer in run.plan.layers]
+    links = run.labels.links_without(run.plan.graph, run.removed()) if new else {}
+    steps = tuple((new | links).get(step.name, step) for step in run.plan.steps)  # type: ignore[operator]
+    found = effects(steps, run.plan.graph.output, run.plan.layers, few)
+    return [np.where(layer.factor != 0, c, 0.0) for layer, c in zip(run.plan.layers, found, strict=True)]
 
 
 def _look(run: _Run, few: Tensor) -> None:
@@ -188,9 +208,22 @@ def _columns_left(run: _Run, k: int) -> Bool[np.ndarray, " d"]:
     return kept
 
 
-def _pass(run: _Run, u: Tensor, rounded: int) -> dict[str, Weighted]:
+def _lost(run: _Run, new: dict[str, Weighted], u: Tensor) -> float:
+    """Mean square by which the outputs differ from the network's."""
+    links = run.labels.links_without(run.plan.graph, run.removed())
+    whole: dict[str, Tensor] = {run.plan.steps[0].name: u}
+    small = dict(whole)
+    for step in run.plan.steps[1:]:
+        instead = (new | links).get(step.name, step)  # type: ignore[operator]
+        whole[step.name] = step.run(*(whole[name] for name in step.inputs))
+        small[step.name] = instead.run(*(small[name] for name in step.inputs))
+    output = run.plan.graph.output
+    return float(((whole[output] - small[output]).double() ** 2).mean())
+
+
+def _pass(run: _Run, u: Tensor, rounded: int, *, final: bool) -> dict[str, Weighted]:
     """All layers, each on what the smaller network computes."""
-    run.layers, final, new = [], rounded == run.how.rounds, {}  # type: ignore[assignment]
+    run.layers = []
 
     def visit(k: int, layer: Layer, x: Tensor, target: Target) -> Weighted:
         rows, found = _problem(run, k, layer, x, target, rounded + 1)
@@ -216,6 +249,9 @@ def _pass(run: _Run, u: Tensor, rounded: int) -> dict[str, Weighted]:
     new = through_network(run.plan, u, visit, links)
     for k, layer in enumerate(run.plan.layers):  # rows that were chosen to go after they were fitted
         alive = _rows_left(run, k)
+        if final:
+            own = run.layers[k]
+            run.layers[k] = replace(own, kept_rows=alive, error=np.where(alive, own.error, 0.0))
         step = new[layer.node.name]
         if not alive.all():
             weight = step.weight.clone()

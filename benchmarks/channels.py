@@ -198,16 +198,16 @@ def run(quick: bool) -> harness.Report:
         report.ratios[f"times faster at {share:g}"] = _spread(faster)
         report.ratios[f"points above the strongest peer at {share:g}"] = _spread([c["accuracy"] - best for c in found])
         if not quick:
-            report.check(f"at most {LOST[share][0]} points lost at {share:g}", statistics.median(lost) <= LOST[share][0])
+            report.check(
+                f"at most {LOST[share][0]} points lost at {share:g}", statistics.median(lost) <= LOST[share][0]
+            )
             report.check(f"{FASTER[share][0]} times faster at {share:g}", statistics.median(faster) >= FASTER[share][0])
             report.check(f"above every peer at {share:g}", min(c["accuracy"] for c in found) > best)
         report.check(f"no more than {share:g} of the multiplications", all(c["share"] <= share for c in found))
         report.check(f"rows at their minimum at {share:g}", all(c["slope"] <= 1e-6 for c in found))
         accuracies = statistics.median(c["accuracy"] for c in found)
         goal = f"{LOST[share]} points, {FASTER[share]} times"
-        table.append(
-            [f"{share:g}", f"{accuracies:.2f}", f"{statistics.median(faster):.2f}", f"{best:.2f}", goal]
-        )
+        table.append([f"{share:g}", f"{accuracies:.2f}", f"{statistics.median(faster):.2f}", f"{best:.2f}", goal])
     report.details |= {
         "images": m,
         "ours": {f"{share:g}": found for share, found in cells.items()},

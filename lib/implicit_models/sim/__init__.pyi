@@ -18,12 +18,12 @@ from .problem import Share as Share
 from .problem import Tolerance as Tolerance
 from .pruning.channels.network import SmallerNetwork as SmallerNetwork
 from .pruning.channels.settings import Channels as Channels
-from .pruning.skipping import CompiledNetwork as CompiledNetwork
-from .pruning.skipping import compiled as compiled
 from .pruning.files import load_state as load_state
 from .pruning.network import SparseNetwork as SparseNetwork
 from .pruning.patterns import TwoOfFour as TwoOfFour
 from .pruning.settings import OptimalBrainSurgeon as OptimalBrainSurgeon
+from .pruning.skipping import CompiledNetwork as CompiledNetwork
+from .pruning.skipping import compiled as compiled
 from .report import ColumnsExcluded as ColumnsExcluded
 from .report import MoreEntries as MoreEntries
 from .report import MoreParameters as MoreParameters

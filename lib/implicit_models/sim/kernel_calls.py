@@ -42,4 +42,6 @@ def call_all() -> None:
     exchange(np.eye(3), np.ones((1, 3)), part[None])
     one_sided(np.eye(3), G, np.ones((1, 3)), np.zeros(1), C, C, 0.1)
     x = np.zeros((1, 3, 48), np.float32)  # one point and its margin
-    convolve_lines(x.reshape(-1), kernel_rows(np.ones((1, 1, 1, 1)), np.zeros(1), (1, 1), 1), False, x, False, x, (1, 1), 1)
+    convolve_lines(
+        x.reshape(-1), kernel_rows(np.ones((1, 1, 1, 1)), np.zeros(1), (1, 1), 1), False, x, False, x, (1, 1), 1
+    )

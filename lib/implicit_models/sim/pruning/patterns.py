@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from implicit_models.sim.parallel.run import one_blas_thread
 from implicit_models.sim.pruning.effects import effects
-from implicit_models.sim.pruning.layers import Layer, Plan, Weighted, plan
+from implicit_models.sim.pruning.layers import Layer, Weighted, plan
 from implicit_models.sim.pruning.moments import Target, moments, samples
 from implicit_models.sim.pruning.network import SparseNetwork, with_weights
 from implicit_models.sim.pruning.passes import run_pass

@@ -100,4 +100,6 @@ def kernel_rows(
         values += [*each[c, dy, dx].tolist(), *[0.0] * more]
         begin.append(len(values))
     to = lambda of, kind: np.array(of, dtype=kind)
-    return KernelRows(to(begin, np.int64), to(place, np.int64), to(values, np.float32), to(bias, np.float32), line, stride)
+    return KernelRows(
+        to(begin, np.int64), to(place, np.int64), to(values, np.float32), to(bias, np.float32), line, stride
+    )

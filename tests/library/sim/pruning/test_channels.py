@@ -159,7 +159,9 @@ def test_the_smaller_network_computes_what_the_network_with_zeros_does(kind, dty
     with torch.no_grad():
         got = small(v.to(dtype))
     assert got.dtype == dtype
-    assert torch.allclose(got, wanted, rtol=0, atol=(1e-5 if dtype == torch.float32 else 1e-12) * float(wanted.abs().max()))
+    assert torch.allclose(
+        got, wanted, rtol=0, atol=(1e-5 if dtype == torch.float32 else 1e-12) * float(wanted.abs().max())
+    )
     # multiplications, counted by hooks on both
     assert small.report.multiplications == (counted(small.dense(), u.to(dtype)), counted(network, u.to(dtype)))
     assert small.report.share <= share

@@ -36,11 +36,7 @@ class Uncuttable(RuntimeError):
 @torch.inference_mode(False)
 @torch.no_grad()
 def cut(
-    plan: Plan,
-    labels: Channels,
-    removed: Int[np.ndarray, " k"],
-    new: Mapping[str, Weighted],
-    u: Tensor,
+    plan: Plan, labels: Channels, removed: Int[np.ndarray, " k"], new: Mapping[str, Weighted], u: Tensor
 ) -> fx.GraphModule:
     """The smaller network.
 
@@ -108,12 +104,7 @@ def _cut_norm(out: nn.Module, step: Normalisation, kept: Bool[np.ndarray, "C ...
 
 
 def _rewrite(
-    out: fx.GraphModule,
-    plan: Plan,
-    labels: Channels,
-    removed: np.ndarray,
-    new: Mapping[str, Weighted],
-    u: Tensor,
+    out: fx.GraphModule, plan: Plan, labels: Channels, removed: np.ndarray, new: Mapping[str, Weighted], u: Tensor
 ) -> None:
     """Put functions that work on fewer channels in the place of those that do not."""
     wanted = _wanted(plan, labels, removed, new, u)
@@ -165,7 +156,7 @@ def _wanted(
     return left
 
 
-def _shape(kept: Bool[np.ndarray, "..."]) -> tuple[int, ...]:
+def _shape(kept: Bool[np.ndarray, " ..."]) -> tuple[int, ...]:
     """Of what is left: fewer entries along one axis."""
     if kept.all():
         return kept.shape
@@ -230,7 +221,7 @@ def _in_order(out: fx.GraphModule, made: list[fx.Node], place: fx.Node) -> list[
     return [node for node in out.graph.nodes if node in wanted]
 
 
-def _planes(entries: Int[np.ndarray, "..."], source: Sequence[int]) -> Int[np.ndarray, " C"] | None:
+def _planes(entries: Int[np.ndarray, " ..."], source: Sequence[int]) -> Int[np.ndarray, " C"] | None:
     """The channel of its source that each channel is, -1 for zeros; None where it is not one as a whole."""
     if entries.ndim != len(source) or entries.ndim < 2 or entries.shape[1:] != tuple(source[1:]):
         return None

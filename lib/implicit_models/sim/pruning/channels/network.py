@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -105,12 +104,7 @@ def cuttable(planned: Plan, u: Tensor) -> Labels:
 
 
 def _report(
-    planned: Plan,
-    found: Found,
-    module: nn.Module,
-    budget: Channels,
-    how: OptimalBrainSurgeon,
-    held_out: float | None,
+    planned: Plan, found: Found, module: nn.Module, budget: Channels, how: OptimalBrainSurgeon, held_out: float | None
 ) -> ChannelReport:
     none = np.zeros_like(found.counts)
     left, before = found.costs.by_layer(found.counts), found.costs.by_layer(none)

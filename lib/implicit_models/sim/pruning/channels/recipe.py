@@ -42,7 +42,6 @@ from implicit_models.sim.pruning.rows import Rows, rows_of
 from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
 from implicit_models.sim.solvers.best_subset.groups import Grouped, eliminate_groups
 
-
 APART = 200  # samples at most, beside those of the passes, on which rounds are compared
 
 

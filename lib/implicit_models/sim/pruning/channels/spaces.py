@@ -64,11 +64,11 @@ class Channels:
     """The labels of a network: of every value by name, and the spaces they fall into. links: shortcuts that rearrange
     channels, by name, with the labels of what they read."""
 
-    values: Mapping[str, Int[np.ndarray, "..."]]
+    values: Mapping[str, Int[np.ndarray, " ..."]]
     spaces: tuple[Space, ...]
-    links: Mapping[str, Int[np.ndarray, "..."]]
+    links: Mapping[str, Int[np.ndarray, " ..."]]
 
-    def kept(self, name: str, removed: Int[np.ndarray, " k"]) -> Bool[np.ndarray, "..."]:
+    def kept(self, name: str, removed: Int[np.ndarray, " k"]) -> Bool[np.ndarray, " ..."]:
         """Which entries of a value stay."""
         return ~np.isin(self.values[name], removed)
 
@@ -104,14 +104,14 @@ class _Labels:
             label = self.parent[label]
         return label
 
-    def unite(self, a: Int[np.ndarray, "..."], b: Int[np.ndarray, "..."] | int) -> None:
+    def unite(self, a: Int[np.ndarray, " ..."], b: Int[np.ndarray, " ..."] | int) -> None:
         """The smallest label stands for all, so that what stays remains so."""
         pairs = np.unique(np.stack([np.ravel(a), np.ravel(np.broadcast_to(b, np.shape(a)))]), axis=1)
         for x, y in pairs.T:
             low, high = sorted((self.root(int(x)), self.root(int(y))))
             self.parent[high] = low
 
-    def of(self, a: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
+    def of(self, a: Int[np.ndarray, " ..."]) -> Int[np.ndarray, " ..."]:
         roots = np.array([self.root(i) for i in range(len(self.parent))])
         return roots[a]
 
@@ -176,11 +176,11 @@ def _moves_channels(step: Take, source: Node) -> bool:
     return bool((plane == plane[:, :1]).all())
 
 
-def _column(labels: Int[np.ndarray, " C"], shape: Sequence[int]) -> Int[np.ndarray, "..."]:
+def _column(labels: Int[np.ndarray, " C"], shape: Sequence[int]) -> Int[np.ndarray, " ..."]:
     return labels.reshape(-1, *[1] * (len(shape) - 1))
 
 
-def _axes(labels: Int[np.ndarray, "..."]) -> int:
+def _axes(labels: Int[np.ndarray, " ..."]) -> int:
     """Along how many axes they vary."""
     return sum(bool((np.diff(labels, axis=axis) != 0).any()) for axis in range(labels.ndim))
 
@@ -193,8 +193,8 @@ def _by_plane(labels: _Labels, value: Int[np.ndarray, "C ..."]) -> Int[np.ndarra
 
 
 def _labels_of(
-    step: Node, read: list[Int[np.ndarray, "..."]], labels: _Labels, *, weighted: bool
-) -> Int[np.ndarray, "..."] | None:
+    step: Node, read: list[Int[np.ndarray, " ..."]], labels: _Labels, *, weighted: bool
+) -> Int[np.ndarray, " ..."] | None:
     """Labels of a step's value, None where it cannot work on fewer channels."""
     match step:
         case Convolution() if weighted and step.groups == 1:
@@ -233,12 +233,12 @@ def _labels_of(
     return None
 
 
-def _mean(step: Mean, read: list[Int[np.ndarray, "..."]]) -> Int[np.ndarray, "..."]:
+def _mean(step: Mean, read: list[Int[np.ndarray, " ..."]]) -> Int[np.ndarray, " ..."]:
     first = tuple(0 if axis in step.axes else slice(None) for axis in range(read[0].ndim))
     return read[0][first].reshape(step.shape)
 
 
-def _taken(step: Take, read: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."] | None:
+def _taken(step: Take, read: Int[np.ndarray, " ..."]) -> Int[np.ndarray, " ..."] | None:
     """Filled entries go with the others of their plane."""
     found = np.where(step.entries >= 0, read.ravel()[step.entries], -1)
     flat = found.reshape(len(found), -1)
@@ -248,10 +248,7 @@ def _taken(step: Take, read: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."] |
 
 
 def _spaces(
-    plan: Plan,
-    values: Mapping[str, np.ndarray],
-    links: Mapping[str, np.ndarray],
-    sums: Mapping[str, int],
+    plan: Plan, values: Mapping[str, np.ndarray], links: Mapping[str, np.ndarray], sums: Mapping[str, int]
 ) -> tuple[Space, ...]:
     """Labels by what writes and reads them."""
     found: dict[int, dict[tuple[str, int], list[int]]] = {}

@@ -43,7 +43,10 @@ def two_of_four(
 
 
 def _take_pairs(
-    kept: Bool[np.ndarray, " d"], w: Float[np.ndarray, " d"], V: Float[np.ndarray, "d d"], pairs: Int[np.ndarray, "n 6 2"]
+    kept: Bool[np.ndarray, " d"],
+    w: Float[np.ndarray, " d"],
+    V: Float[np.ndarray, "d d"],
+    pairs: Int[np.ndarray, "n 6 2"],
 ) -> None:
     """One row; kept, w and V are changed."""
     first, second = pairs[..., 0], pairs[..., 1]

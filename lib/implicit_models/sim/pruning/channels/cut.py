@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from implicit_models.sim.pruning.channels.spaces import Channels, column_labels, row_labels
+from implicit_models.sim.pruning.channels.spaces import Labels, column_labels, row_labels
 from implicit_models.sim.pruning.layers import Layer, Plan, Weighted
 from implicit_models.tracing.nodes import Node, Normalisation, Reshape, Take
 
@@ -36,7 +36,7 @@ class Uncuttable(RuntimeError):
 @torch.inference_mode(False)
 @torch.no_grad()
 def cut(
-    plan: Plan, labels: Channels, removed: Int[np.ndarray, " k"], new: Mapping[str, Weighted], u: Tensor
+    plan: Plan, labels: Labels, removed: Int[np.ndarray, " k"], new: Mapping[str, Weighted], u: Tensor
 ) -> fx.GraphModule:
     """The smaller network.
 
@@ -65,7 +65,7 @@ def _as(like: nn.Parameter, value: Tensor) -> nn.Parameter:
     return nn.Parameter(value.detach().clone(), like.requires_grad)
 
 
-def _cut_layer(out: nn.Module, layer: Layer, step: Weighted, labels: Channels, removed: np.ndarray) -> None:
+def _cut_layer(out: nn.Module, layer: Layer, step: Weighted, labels: Labels, removed: np.ndarray) -> None:
     rows = torch.from_numpy(~np.isin(row_labels(layer, labels.values), removed))
     module: Any = out.get_submodule(layer.weight.rpartition(".")[0])
     weight = step.weight.flatten(1)[rows]
@@ -104,7 +104,7 @@ def _cut_norm(out: nn.Module, step: Normalisation, kept: Bool[np.ndarray, "C ...
 
 
 def _rewrite(
-    out: fx.GraphModule, plan: Plan, labels: Channels, removed: np.ndarray, new: Mapping[str, Weighted], u: Tensor
+    out: fx.GraphModule, plan: Plan, labels: Labels, removed: np.ndarray, new: Mapping[str, Weighted], u: Tensor
 ) -> None:
     """Put functions that work on fewer channels in the place of those that do not."""
     wanted = _wanted(plan, labels, removed, new, u)
@@ -143,7 +143,7 @@ def _rewrite(
 
 
 def _wanted(
-    plan: Plan, labels: Channels, removed: np.ndarray, new: Mapping[str, Weighted], u: Tensor
+    plan: Plan, labels: Labels, removed: np.ndarray, new: Mapping[str, Weighted], u: Tensor
 ) -> dict[str, Tensor]:
     """What is left of the value of every step of the network with zeros."""
     instead: dict[str, Node] = {**new, **labels.links_without(plan.graph, removed)}
@@ -176,7 +176,7 @@ def _same(found: Any, wanted: Tensor) -> bool:
 
 
 def _replaced(
-    out: fx.GraphModule, node: fx.Node, step: Node, source: Node, labels: Channels, removed: np.ndarray
+    out: fx.GraphModule, node: fx.Node, step: Node, source: Node, labels: Labels, removed: np.ndarray
 ) -> list[fx.Node] | None:
     """Nodes that do to what is left what a step does, None where there are none."""
     if "." in step.name or not node.all_input_nodes:

@@ -13,8 +13,7 @@ from implicit_models.sim.pruning.channels.cut import Uncuttable, cut
 from implicit_models.sim.pruning.channels.recipe import Found, cut_channels
 from implicit_models.sim.pruning.channels.report import ChannelReport, CutLayer
 from implicit_models.sim.pruning.channels.settings import Channels
-from implicit_models.sim.pruning.channels.spaces import Channels as Labels
-from implicit_models.sim.pruning.channels.spaces import channels
+from implicit_models.sim.pruning.channels.spaces import Labels, labels_of
 from implicit_models.sim.pruning.files import save_state
 from implicit_models.sim.pruning.layers import Plan, plan
 from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
@@ -83,7 +82,7 @@ def cuttable(planned: Plan, u: Tensor) -> Labels:
     """The channels that can be removed: one of each space goes on trial, and steps that fail keep theirs."""
     held: list[str] = []
     while True:
-        labels = channels(planned, held)
+        labels = labels_of(planned, held)
         tried = np.array([space.labels[0] for space in labels.spaces if len(space) > 1], np.int64)
         new = {}
         for k, layer in enumerate(planned.layers):

@@ -32,8 +32,7 @@ from implicit_models.sim.parallel.run import one_blas_thread
 from implicit_models.sim.pruning.channels.allocation import Costs, costs_of, shared_out
 from implicit_models.sim.pruning.channels.passes import through_network
 from implicit_models.sim.pruning.channels.settings import Channels
-from implicit_models.sim.pruning.channels.spaces import Channels as Labels
-from implicit_models.sim.pruning.channels.spaces import Space
+from implicit_models.sim.pruning.channels.spaces import Labels, Space
 from implicit_models.sim.pruning.effects import effects
 from implicit_models.sim.pruning.layers import Layer, Plan, Weighted
 from implicit_models.sim.pruning.moments import Moments, Target, moments, samples

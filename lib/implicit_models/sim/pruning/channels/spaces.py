@@ -60,7 +60,7 @@ class Space:
 
 
 @dataclass(frozen=True, eq=False)
-class Channels:
+class Labels:
     """The labels of a network: of every value by name, and the spaces they fall into. links: shortcuts that rearrange
     channels, by name, with the labels of what they read."""
 
@@ -87,7 +87,7 @@ class Channels:
         return out
 
 
-class _Labels:
+class _Union:
     """Labels that are united as they turn out to be of one channel."""
 
     def __init__(self) -> None:
@@ -116,9 +116,9 @@ class _Labels:
         return roots[a]
 
 
-def channels(plan: Plan, held: Sequence[str] = ()) -> Channels:
+def labels_of(plan: Plan, held: Sequence[str] = ()) -> Labels:
     """The channels of a network. held: names of steps whose values must keep all of theirs."""
-    labels, values, links = _Labels(), {}, {}  # type: _Labels, dict[str, np.ndarray], dict[str, np.ndarray]
+    labels, values, links = _Union(), {}, {}  # type: _Union, dict[str, np.ndarray], dict[str, np.ndarray]
     number = {layer.node.name: k for k, layer in enumerate(plan.layers) if layer.bias is not None}
     shared = _shared(plan.graph)
     sums = _shortcuts(plan)
@@ -128,7 +128,7 @@ def channels(plan: Plan, held: Sequence[str] = ()) -> Channels:
             found = np.broadcast_to(_column(labels.fresh(step.shape[0]), step.shape), step.shape)
             links[step.name] = read[0]
         elif step.name in number or not any(name in shared for name in step.names.values()):
-            found = _labels_of(step, read, labels, weighted=step.name in number)
+            found = _through(step, read, labels, weighted=step.name in number)
         else:
             found = None
         if found is None or step.name in held or _axes(found) > 1:
@@ -139,7 +139,7 @@ def channels(plan: Plan, held: Sequence[str] = ()) -> Channels:
     labels.unite(values[plan.graph.output], STAYS)
     values = {name: labels.of(each) for name, each in values.items()}
     links = {name: labels.of(each) for name, each in links.items()}
-    return Channels(values, _spaces(plan, values, links, sums), links)
+    return Labels(values, _spaces(plan, values, links, sums), links)
 
 
 def _shared(graph: Graph) -> set[str]:
@@ -185,15 +185,15 @@ def _axes(labels: Int[np.ndarray, " ..."]) -> int:
     return sum(bool((np.diff(labels, axis=axis) != 0).any()) for axis in range(labels.ndim))
 
 
-def _by_plane(labels: _Labels, value: Int[np.ndarray, "C ..."]) -> Int[np.ndarray, " C"]:
+def _by_plane(labels: _Union, value: Int[np.ndarray, "C ..."]) -> Int[np.ndarray, " C"]:
     """One label a channel, of all that is in its plane."""
     flat = value.reshape(len(value), -1)
     labels.unite(flat, flat[:, :1])
     return flat[:, 0]
 
 
-def _labels_of(
-    step: Node, read: list[Int[np.ndarray, " ..."]], labels: _Labels, *, weighted: bool
+def _through(
+    step: Node, read: list[Int[np.ndarray, " ..."]], labels: _Union, *, weighted: bool
 ) -> Int[np.ndarray, " ..."] | None:
     """Labels of a step's value, None where it cannot work on fewer channels."""
     match step:

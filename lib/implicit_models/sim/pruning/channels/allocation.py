@@ -45,8 +45,8 @@ class Costs:
 
 def costs_of(plan: Plan, spaces: Sequence[Space]) -> Costs:
     """What a network costs, and what its channels are of it."""
-    each = lambda of: np.array([[of(s).get(k, np.empty((1, 0))).shape[1] for s in spaces] for k in range(L)], int)
     L = len(plan.layers)
+    each = lambda of: np.array([[of(s).get(k, np.empty((1, 0))).shape[1] for s in spaces] for k in range(L)], int)
     own = {layer.node.name for layer in plan.layers}
     stays = sum(
         math.prod(step.shape) * step.weight[0].numel()

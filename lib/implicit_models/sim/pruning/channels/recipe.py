@@ -155,7 +155,7 @@ def _effects(run: _Run, new: dict[str, Weighted], few: Tensor) -> list[Float[np.
     if not run.how.effects:
         return [np.where(layer.factor != 0, 1.0, 0.0) for layer in run.plan.layers]
     links = run.labels.links_without(run.plan.graph, run.removed()) if new else {}
-    steps = tuple((new | links).get(step.name, step) for step in run.plan.steps)  # type: ignore[operator]
+    steps = tuple((new | links).get(step.name, step) for step in run.plan.steps)
     found = effects(steps, run.plan.graph.output, run.plan.layers, few)
     return [np.where(layer.factor != 0, c, 0.0) for layer, c in zip(run.plan.layers, found, strict=True)]
 
@@ -212,7 +212,7 @@ def _lost(run: _Run, new: dict[str, Weighted], u: Tensor) -> float:
     whole: dict[str, Tensor] = {run.plan.steps[0].name: u}
     small = dict(whole)
     for step in run.plan.steps[1:]:
-        instead = (new | links).get(step.name, step)  # type: ignore[operator]
+        instead = (new | links).get(step.name, step)
         whole[step.name] = step.run(*(whole[name] for name in step.inputs))
         small[step.name] = instead.run(*(small[name] for name in step.inputs))
     output = run.plan.graph.output
@@ -294,4 +294,4 @@ def _fit(
 def masked_steps(plan: Plan, labels: Labels, found: Found) -> Sequence:
     """The network's steps with zeros for what is gone, of the old shapes."""
     links = labels.links_without(plan.graph, found.removed)
-    return tuple((found.steps | links).get(step.name, step) for step in plan.steps)  # type: ignore[operator]
+    return tuple((found.steps | links).get(step.name, step) for step in plan.steps)

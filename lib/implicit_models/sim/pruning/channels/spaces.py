@@ -124,13 +124,12 @@ def labels_of(plan: Plan, held: Sequence[str] = ()) -> Labels:
     sums = _shortcuts(plan)
     for step in plan.steps:
         read = [values[name] for name in step.inputs]
+        found: np.ndarray | None = None
         if step.name in sums and isinstance(step, Take) and _moves_channels(step, plan.graph[step.inputs[0]]):
             found = np.broadcast_to(_column(labels.fresh(step.shape[0]), step.shape), step.shape)
             links[step.name] = read[0]
         elif step.name in number or not any(name in shared for name in step.names.values()):
             found = _through(step, read, labels, weighted=step.name in number)
-        else:
-            found = None
         if found is None or step.name in held or _axes(found) > 1:
             for each in (*read, *(() if found is None else (found,))):
                 labels.unite(each, STAYS)

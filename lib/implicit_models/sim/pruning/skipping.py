@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -167,7 +168,7 @@ class CompiledNetwork(nn.Module):
         return out.flatten(2)
 
 
-def _compiles(step: Node) -> bool:
+def _compiles(step: Node) -> TypeGuard[Convolution]:
     return (
         isinstance(step, Convolution)
         and len(step.kernel) == 2

@@ -46,7 +46,7 @@ class Costs:
 def costs_of(plan: Plan, spaces: Sequence[Space]) -> Costs:
     """What a network costs, and what its channels are of it."""
     L = len(plan.layers)
-    each = lambda of: np.array([[of(s).get(k, np.empty((1, 0))).shape[1] for s in spaces] for k in range(L)], int)
+    each = lambda of: np.array([[of(s).get(k, np.empty((1, 0))).shape[1] for s in spaces] for k in range(L)], np.int64)
     own = {layer.node.name for layer in plan.layers}
     stays = sum(
         math.prod(step.shape) * step.weight[0].numel()

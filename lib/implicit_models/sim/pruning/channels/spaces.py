@@ -273,11 +273,11 @@ def _spaces(
             kinds.setdefault(tuple(sorted((key, len(own)) for key, own in parts.items())), []).append(label)
     out = []
     for signature, own in kinds.items():
-        parts = {
+        by_kind = {
             kind: {k: np.array([found[label][kind, k] for label in own]) for (name, k), _ in signature if name == kind}
             for kind in ("rows", "columns", "fed")
         }
-        out.append(Space(np.array(own), **parts))
+        out.append(Space(np.array(own), **by_kind))
     return tuple(out)
 
 

@@ -144,6 +144,14 @@ def check_arithmetic(values, curves):
         floor, reached = (numbers(values[f"{operation}_per_sample_{key}"])[0] for key in ("floor", "reached"))
         assert 0.9 * floor < reached < 1.3 * floor
         assert numbers(values[f"{operation}_table_linear_exact"])[0] < 1e-6
+        # the smallest over fewer ranges is never below that over all
+        over_all, beyond = (
+            numbers(values[f"{operation}_lowest_ratio_{key}"]) for key in ("of_baselines", "beyond_training")
+        )
+        assert all(a <= b for a, b in zip(over_all, beyond, strict=True))
+    steps = {name: every(values, f"trained_updates_{name}") for name in ("implicit", "mlp", "nalu")}
+    assert steps["implicit"] == steps["mlp"] == every(values, "trained_updates_transformer_depthwise")
+    assert max(steps["nalu"]) <= max(steps["implicit"])  # it may diverge and stop
     assert values["mean_terms"] == 36.0
     assert [values[f"parameters_{name}"] for name in ("implicit", "mlp", "nalu", "transformer_depthwise")] == [
         1470,
@@ -173,6 +181,9 @@ def check_bisection(values, curves):
         values["g_beyond_lambda_max"] == 0 and values["g_zero_over_bound_small"] > 1 > values["g_zero_over_bound_large"]
     )
     assert values["lemma_3_smooth_rises"] > 0 and values["lemma_3_composite_rises"] < 1e-10
+    # g has bounded slopes: what it changes by across a knot goes with the length of the interval around it
+    assert all(abs(each - 1) < 0.02 for each in numbers(values["g_jump_exponent"]))
+    assert max(numbers(values["g_jump_narrow"])) < 1e-6 < 1e-4 < min(numbers(values["g_jump_wide"]))
 
 
 def check_elimination(values, curves):
@@ -197,6 +208,12 @@ def check_elimination(values, curves):
     assert values["quake_features_of_the_stated_net"] == 718 and values["quake_features_of_one_ten_times_wider"] == 4750
     assert numbers(values["quake_constant"])[0] >= numbers(values["quake_variance"])[0]
     assert "quake/magnitude" in curves
+    # what a dual point proves holds, at whatever rows it is taken; an l2 term spreads weights
+    assert {value for key in values if key.startswith("unfinished_dual_wrong") for value in every(values, key)} == {0}
+    assert min(numbers(values["elastic_used_1"])) > max(numbers(values["elastic_used_0"])) > 0
+    assert {key.rsplit("_", 1)[0] for key in values if key.startswith("quake_stations_rise_retrained")} == {
+        f"quake_stations_rise_retrained_{order}" for order in ("weights", "random")
+    }
 
 
 def check_perspective(values, curves):
@@ -351,6 +368,9 @@ def check_bounds(values, curves):
         == 0
     )
     assert values["programme_displayed_is_box"] < 1e-9
+    # strong duality, and no input above the bound
+    both = [max(numbers(values[key])) for key in values if key.startswith(("bidual_gap_", "bidual_above_"))]
+    assert len(both) == 10 and max(both) < 1e-6
 
 
 def check_attacks(values, curves):
@@ -375,6 +395,8 @@ def check_attacks(values, curves):
         )
         assert numbers(values[f"{label}_discrepancy_violation"])[0] <= 1e-9
         assert every(values, f"{label}_discrepancy_tied") == {100}
+        # with few pixels too the optimum is the trivial sum
+        assert max(numbers(values[f"{label}_discrepancy_few_gap"])) < 1e-9
         for eps in numbers(values["eps"]):
             stronger, weaker = (values[f"{label}_dense_{attack}_{eps:g}"] for attack in ("lp_margin", "random"))
             assert numbers(stronger)[0] >= numbers(weaker)[0]
@@ -474,6 +496,14 @@ def check_depth(values, curves):
         numbers(values["addition_strict_upper_iterations_farthest"])[0] <= 21
         and numbers(values["argmax_strict_upper_iterations_farthest"])[0] <= 37
     )
+    # the rows of A are within a ball of radius .95: one equilibrium, whatever the start, reached in 256 iterations
+    assert max(numbers(values["start_difference"])) < 1e-9
+    steps = [set(numbers(values[key])) for key in values if key.startswith("trained_updates_")]
+    assert len(steps) == 12 and len(set.union(*steps)) == 1
+    for name in ("addition", "subtraction", "average"):
+        cut, end = (numbers(values[f"{name}_near_{key}"])[0] for key in ("cut_256", "equilibrium"))
+        assert cut == pytest.approx(end, rel=0.05), name
+        assert min(numbers(values[f"{name}_equilibrium_over_best_cut"])) > 0
     assert numbers(values["row_norm_largest"])[0] <= 0.951 and numbers(values["failed_epochs_float64"])[0] == 0
     assert (
         numbers(values["gradient_error_implicit_trained"])[0] < 1e-5
@@ -524,6 +554,22 @@ def check_volatility(values, curves):
     assert values["published_below_zero_forecast"] == 0
     assert values["parameters_implicit"] == 6102 and values["parameters_implicit_rnn"] == 6047
     assert set(curves) >= {"follow/difference/implicit", "calibration/price/linear/2021"}
+    for form in ("price", "difference"):
+        check_equal_groups(
+            values,
+            [f"{form}_{name}" for name in ("linear", "mlp", "mlp_bias_free")],
+            [f"{form}_{name}" for name in ("lstm", "implicit_rnn")],
+            [f"{form}_{name}" for name in ("implicit", "neural_ode", "neural_ode_bias_free")],
+        )
+
+
+SLOW_ON_AVERAGE = ("implicit_report", "lstm_report", "transformer_encoder_decoder", "transformer_report")
+
+
+def check_equal_groups(values, *groups):
+    """Models of one group take the same updates, whatever the profile."""
+    for group in groups:
+        assert len(set.union(*(every(values, f"trained_updates_{name}") for name in group))) == 1, group
 
 
 def check_rolling_average(values, curves):
@@ -539,6 +585,7 @@ def check_rolling_average(values, curves):
         and values["count_implicit_counted"] == 44_100
     )
     assert abs(values["test_mean_shift_100"] - 103) < 0.1
+    check_equal_groups(values, ("implicit", "mlp", "linear"), ("lstm", "implicit_rnn"), SLOW_ON_AVERAGE)
     assert abs(numbers(curves["mean_prediction/linear"][0])[-1] - 3 - far) < 0.5
 
 
@@ -558,6 +605,9 @@ def check_rolling_argmax(values, curves):
     assert numbers(values["changed_lstm_x100000"])[0] > 0.3 and numbers(values["changed_mlp_x100000"])[0] > 0
     assert abs(numbers(values["copy_accuracy"])[0] - 0.9) < 0.03 and numbers(values["recursion_difference"])[0] < 1e-4
     assert numbers(curves["linear"][0])[-1] > 0.5 and numbers(curves["lstm"][0])[-1] < 0.3
+    transformers = [name.removeprefix("trained_updates_") for name in values if "updates_transformer" in name]
+    assert len(transformers) == 4
+    check_equal_groups(values, ("implicit", "mlp", "linear"), ("lstm", "implicit_rnn", "neural_ode"), transformers)
     assert [values[f"count_{name}"] for name in ("LSTM", "implicit", "implicitRNN", "decoder")] == [
         1872,
         1849,

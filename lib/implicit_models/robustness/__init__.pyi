@@ -27,7 +27,7 @@ from .properties import keeps_label as keeps_label
 from .sensitivity import SensitivityMatrix as SensitivityMatrix
 from .sensitivity import sensitivity_matrix as sensitivity_matrix
 from .specification import margins as margins
-from .verification import Verification as Verification
-from .verification import check_verification as check_verification
-from .verification import verify_property as verify_property
+from .verification.proof import check_verification as check_verification
+from .verification.search import Verification as Verification
+from .verification.search import verify_property as verify_property
 from .vnnlib import read_vnnlib as read_vnnlib

@@ -94,7 +94,7 @@ def answered(
     import torch
 
     from implicit_models.compose import from_network, network_from_onnx
-    from implicit_models.robustness.verification import verify_property
+    from implicit_models.robustness.verification.search import verify_property
     from implicit_models.robustness.vnnlib import read_vnnlib
 
     wanted = read_vnnlib(conditions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,6 +30,46 @@ def linear_between_knots(seed: int) -> float:
             second = np.abs(left).sum() - 2 * np.abs(middle).sum() + np.abs(right).sum()
             worst = max(worst, abs(float(second)))
     return worst / g(G, c, zz, 1e-6 * lambda_max(c))
+
+
+def jumps_at_knots(M: np.ndarray, z: np.ndarray, widths: Sequence[float] = (1e-2, 1e-4, 1e-6, 1e-8)) -> list[float]:
+    """Largest change of g across an interval of each width around a change of the support, over g(0+).
+
+    The changes of the support are sought on a grid of lambda, and each is enclosed by bisection on the signs of the
+    solution. A continuous g changes the less the narrower the interval is, one that jumps at a knot does not.
+
+    Args:
+        M, z: (m, d) and (m,), one row problem.
+        widths: of the intervals, in units of lambda_max.
+
+    Returns:
+        One change a width.
+    """
+    G, c, zz = M.T @ M, M.T @ z, float(z @ z)
+    top, changes = lambda_max(c), np.zeros(len(widths))
+    base = g(G, c, zz, 1e-6 * top)
+    for knot in _knots(G, c, zz, np.linspace(0.05, 0.95, 181) * top):
+        for k, width in enumerate(widths):
+            half = 0.5 * width * top
+            changes[k] = max(changes[k], abs(g(G, c, zz, knot - half) - g(G, c, zz, knot + half)) / base)
+    return changes.tolist()
+
+
+def _knots(G: np.ndarray, c: np.ndarray, zz: float, grid: np.ndarray, rtol: float = 1e-12) -> list[float]:
+    """One lambda for each step of the grid within which the signs of the LASSO solution change."""
+
+    def signs(lam: float) -> np.ndarray:
+        return np.sign(lasso(G, c, zz, lam).a)
+
+    found, each = [], [signs(lam) for lam in grid]
+    for left, right, before, after in zip(grid, grid[1:], each, each[1:]):
+        if (before == after).all():
+            continue
+        while right - left > rtol * grid[-1]:
+            middle = 0.5 * (left + right)
+            left, right = (middle, right) if (signs(middle) == before).all() else (left, middle)
+        found.append(0.5 * (left + right))
+    return found
 
 
 def g_at_zero(seed: int, factor: float) -> dict[str, float]:

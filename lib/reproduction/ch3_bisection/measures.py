@@ -13,6 +13,8 @@ from implicit_models.sim.solvers.screening import screen
 from reproduction.ch3_bisection import compute, lemmas
 from reproduction.ch3_bisection.compute import BallRows
 from reproduction.classifiers import fashion, newsgroups
+from reproduction.core.budgets import training_budget
+from reproduction.core.recipe import History
 from reproduction.core.scores import accuracy_of
 from reproduction.core.sparsity import part_of
 
@@ -21,6 +23,8 @@ SCALES = ("uniform", "theorem")  # of the 20 Newsgroups network
 PASSED = ("theorem", "fashion")  # rows that one pass along the path solves
 BUDGETS = {"solved": 3000, "stopped": 5}  # sweeps that a LASSO may take
 UNIT_FACTORS = (1, 100, 10_000)
+KNOT_WIDTHS = (1e-2, 1e-4, 1e-6, 1e-8)  # of intervals around a change of the support, in units of lambda_max
+KNOT_SIZES = ((40, 12), (8, 20))  # samples and columns of the random rows
 EPSILONS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
@@ -39,20 +43,28 @@ def trained_rows(posts: Dataset, images: Dataset, seeds: Sequence[int], profile:
 
     Returns:
         Rows by scale ("uniform", "theorem"; "fashion" for those of 500 images) and seed; the first two from 30 % of the
-        posts; and the values `accuracy_network` and `training_cpu_seconds`.
+        posts; and the values `accuracy_network`, `training_cpu_seconds`, and `trained_epochs_NETWORK` and
+        `trained_updates_NETWORK` of both networks.
     """
-    rows, parts, reached, seconds = {}, {}, [], 0.0
+    rows, parts, reached = {}, {}, []
+    histories: dict[str, list[History]] = {"newsgroups": [], "fashion": []}
     for seed in seeds:
         network, history = newsgroups.trained(posts, seed, profile)["network"]
         image_network, image_history = fashion.trained(images, seed, profile)["explicit"]
-        seconds += sum(history.cpu_seconds) + sum(image_history.cpu_seconds)
+        histories["newsgroups"].append(history)
+        histories["fashion"].append(image_history)
         found = states(network.eval(), posts.u_train)
         for scale in SCALES:
             rows[scale, seed] = compute.ball_rows(found, scale)
             parts[scale, seed] = compute.ball_rows(found.take(part_of(posts, 0.3, seed)), scale)
         rows["fashion", seed] = compute.ball_rows(states(image_network.eval(), images.u_train[:500]), "theorem")
         reached.append(100 * accuracy_of(network, *posts.test[0]))
-    return rows, parts, {"accuracy_network": (reached, "%"), "training_cpu_seconds": (seconds, "s")}
+    seconds = sum(sum(history.cpu_seconds) for each in histories.values() for history in each)
+    values = {"accuracy_network": (reached, "%"), "training_cpu_seconds": (seconds, "s")}
+    recipes = {"newsgroups": newsgroups.training_recipe(profile), "fashion": fashion.models(0, profile)["explicit"][1]}
+    for name, data in (("newsgroups", posts), ("fashion", images)):
+        values |= training_budget(name, recipes[name], histories[name], len(data.y_train))
+    return rows, parts, values
 
 
 def outer_runs(
@@ -191,11 +203,18 @@ def lemma_values(path: Mapping[str, Any], images: BallRows, seeds: Sequence[int]
     Returns:
         `g_...` (Lemma 1), `equivalence_error` (2), `lemma_3_...` and `lemma_4_...`, and `rank_share`.
     """
+    jumps = [  # of a row with fewer, and of one with more columns than samples
+        np.max([lemmas.jumps_at_knots(*lemmas.random_row(seed, m, d), KNOT_WIDTHS) for m, d in KNOT_SIZES], axis=0)
+        for seed in seeds
+    ]
     small, large = (lemmas.g_at_zero(seeds[0], factor) for factor in (0.1, 3.0))
     values: dict[str, Any] = {
         "g_largest_rise": path["largest_rise"],
         "g_beyond_lambda_max": path["beyond"],
         "g_second_difference": [lemmas.linear_between_knots(seed) for seed in seeds],
+        "g_jump_wide": [float(each[0]) for each in jumps],
+        "g_jump_narrow": [float(each[-1]) for each in jumps],
+        "g_jump_exponent": [float(np.polyfit(np.log(KNOT_WIDTHS), np.log(each), 1)[0]) for each in jumps],
         "g_zero_over_bound_small": small["g"] / small["bound"],
         "g_zero_over_bound_large": large["g"] / large["bound"],
         "equivalence_error": [lemmas.equivalence(seed) for seed in seeds],

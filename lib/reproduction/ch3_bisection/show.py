@@ -9,7 +9,7 @@ import numpy as np
 
 from reproduction.book.claims import published_value
 from reproduction.book.results import summary
-from reproduction.ch3_bisection.measures import EPSILONS, SCALES, UNIT_FACTORS, named
+from reproduction.ch3_bisection.measures import EPSILONS, KNOT_WIDTHS, SCALES, UNIT_FACTORS, named
 from reproduction.core.figures import described
 from reproduction.core.plots import legend_below
 
@@ -149,6 +149,9 @@ def lemma_table(values: Mapping[str, Any]):
         "Lemma 1: largest rise of g on a grid": f"{values['g_largest_rise']:.1e}",
         "g at and beyond lambda_max": f"{values['g_beyond_lambda_max']:.1e}",
         "second difference between knots": summary(values["g_second_difference"]),
+        f"change of g across a knot within {KNOT_WIDTHS[0]:g} of lambda_max": summary(values["g_jump_wide"]),
+        f"within {KNOT_WIDTHS[-1]:g}": summary(values["g_jump_narrow"]),
+        "power of the width that fits (a jump: 0)": summary(values["g_jump_exponent"]),
         "g(0) over the printed bound, small M (refutes it)": f"{values['g_zero_over_bound_small']:.3g}",
         "the same with lambda_min(M'M) > m": f"{values['g_zero_over_bound_large']:.3g}",
         "Lemma 2: difference of the two solutions": summary(values["equivalence_error"]),

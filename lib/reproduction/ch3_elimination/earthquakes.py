@@ -8,6 +8,7 @@ wider has 4,750 features; of its rows a sample is screened.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from implicit_models.sim.solvers.rows import solve_rows
 from implicit_models.sim.solvers.screening import Screening
 from reproduction.ch3_bisection.compute import BallRows
 from reproduction.ch3_elimination.compute import ORDERS, feature_rows, removal_curve, removal_order
+from reproduction.ch3_elimination.stations import station_curves
 from reproduction.ch5_earthquake.task import KAPPA, N_STATES, TOLERANCE
 from reproduction.core.profiles import settings_of
 from reproduction.core.recipe import Recipe
@@ -38,7 +40,7 @@ from reproduction.core.sparse_states import refit_head
 from reproduction.core.train import train
 from reproduction.models.eikonet import WIDTHS, EikoNet
 
-N_STATIONS, MAX_DIST_DEG, LR = 45, 90.0, 0.003
+N_STATIONS, MAX_DIST_DEG, LR, BATCH = 45, 90.0, 0.003, 100
 KEPT = ("mse", "head", "longitude_deg", "latitude_deg", "well_posed", "states_kept", "removed")
 PROFILES: dict[str, dict[str, Any]] = {
     "quick": {
@@ -50,6 +52,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "wide_epochs": 2,
         "n_rows": 6,
         "least_share": 0.3,
+        "stations": (30, 40),
     },
     "full": {
         "n_depths": 695,
@@ -60,6 +63,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "wide_epochs": 4,
         "n_rows": 4,
         "least_share": 0.6,
+        "stations": (15, 30, 40),
     },
 }
 settings = settings_of(PROFILES)  # events, teachers and sampled rows of a profile
@@ -81,8 +85,11 @@ class QuakeElimination:
         slack: share of rows (%) whose solution lies inside the ball, where nothing is certified.
         curves: order -> share, mse (the teacher's read-out), head (one fitted to the teacher's outputs), states_kept,
             well_posed and mean errors in degrees.
+        stations: order -> the same after the number of stations in "count" went, and "retrained", the MSE of a network
+            trained on the rest.
         failed: rows without a certified solution, over all refits.
         seconds: CPU seconds of the trainings.
+        epochs, updates: of every training.
     """
 
     features: int
@@ -98,8 +105,11 @@ class QuakeElimination:
     per_row: float = 0.0
     wrong: int = 0
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    stations: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     failed: int = 0
     seconds: float = 0.0
+    epochs: int = 0
+    updates: int = 0
 
 
 def quake_data(seed: int, *, epicentres: int, n_depths: int, n_stations: int = N_STATIONS, n_test: int) -> Dataset:
@@ -154,7 +164,7 @@ def teacher(data: Dataset, seed: int, *, epochs: int, widths: Sequence[int], fac
         model,
         data.u_train,
         data.y_train,
-        recipe=Recipe(epochs=epochs, lr=LR / factor, batch_size=100),
+        recipe=Recipe(epochs=epochs, lr=LR / factor, batch_size=BATCH),
         seed=seed,
         progress=False,
     )
@@ -168,7 +178,7 @@ def implicit_baseline(data: Dataset, seed: int, *, epochs: int) -> tuple[float, 
         model,
         data.u_train,
         data.y_train,
-        recipe=Recipe(epochs=epochs, lr=LR, batch_size=100),
+        recipe=Recipe(epochs=epochs, lr=LR, batch_size=BATCH),
         seed=seed,
         progress=False,
     )
@@ -211,6 +221,8 @@ def normal_width(
         implicit=other,
         train_teacher=mse(predict(network, u), data.y_train),
         seconds=seconds + more,
+        epochs=chosen["epochs"],
+        updates=chosen["epochs"] * math.ceil(len(u) / BATCH),
     )
     whole = eliminate(rows.G, rows.C, rows.zz, kappa=kappa, n_remove=out.features)
     count_certified(out, whole.screening)
@@ -239,6 +251,18 @@ def normal_width(
             curve = {key: first[key] + values for key, values in curve.items()}
         out.failed += int(sum(curve["failed"]))
         out.curves[order] = {"share": [100 * s for s in shares], **{key: curve[key] for key in KEPT}}
+
+    def retrained(columns: np.ndarray) -> float:
+        part = Dataset(u[:, columns], data.y_train, {0: (u_test[:, columns], y_test)}, data.meta)
+        alone, spent = teacher(part, seed, epochs=chosen["epochs"], widths=chosen["widths"])
+        out.seconds += spent
+        return mse(predict(alone, part.test[0][0]), y_test)
+
+    counts, A = chosen["stations"], whole.screening.A
+    found_after = station_curves(rows, A, counts, kappa=kappa, seed=seed, scores=scores, retrained=retrained)
+    for name, curve in found_after.items():
+        out.failed += int(sum(curve["failed"]))
+        out.stations[name] = {"count": list(counts), **{key: curve[key] for key in (*KEPT, "retrained")}}
     return out
 
 

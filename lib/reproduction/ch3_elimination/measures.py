@@ -1,4 +1,4 @@
-"""What the notebook of elimination records: certificates, removal curves, the published rule, times, earthquakes."""
+"""What the notebook of elimination records of images: certificates, removal, the published rule, elastic nets."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from data_gen.core.dataset import Dataset
 from implicit_models.sim.network.states import States, states
 from implicit_models.sim.solvers.elimination import eliminate
 from reproduction.ch3_bisection.compute import BallRows
-from reproduction.ch3_elimination import compute
+from reproduction.ch3_elimination import compute, elastic
 from reproduction.ch3_elimination.compute import ORDERS
-from reproduction.ch3_elimination.earthquakes import N_STATIONS, QuakeElimination, SampledRows
 from reproduction.classifiers import fashion
+from reproduction.core.budgets import training_budget
 from reproduction.core.scores import accuracy_of
 from reproduction.core.sparse_states import refit_head
-from reproduction.models.eikonet import WIDTHS
 
 Counts = Mapping[str, Sequence[Mapping[str, Any]]]  # scale -> `compute.certificate_counts`, one a seed
 Curves = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]  # (scale, order) -> one curve a seed
 SCALES = ("theorem", "wide")
+ELASTIC = (*map(str, range(len(elastic.WEIGHTS))), *(f"w{k}" for k in range(1, len(elastic.WIDER) + 1)))
 CLAIMED = ("50", "90", "95")  # shares (%) of which the report states a drop
 
 
@@ -35,6 +35,7 @@ class Case:
         samples: training images that the rows are fitted to.
         rows: (scale, seed) -> rows over states and inputs.
         seconds: CPU seconds of the trainings.
+        budget: their epochs and updates, as recorded.
     """
 
     images: Dataset
@@ -45,6 +46,7 @@ class Case:
     found: Sequence[States]
     rows: Mapping[tuple[str, int], BallRows]
     seconds: float
+    budget: Mapping[str, Sequence[int]]
 
     @property
     def n_states(self) -> int:
@@ -67,18 +69,22 @@ def trained(images: Dataset, seeds: Sequence[int], profile: str, *, samples: int
         for seed, one in zip(seeds, found, strict=True)
         for scale in SCALES
     }
-    seconds = sum(sum(history.cpu_seconds) for _, history in runs)
-    return Case(images, seeds, samples, kappa, networks, found, rows, seconds)
+    histories = [history for _, history in runs]
+    seconds, recipe = sum(sum(one.cpu_seconds) for one in histories), fashion.models(0, profile)["explicit"][1]
+    budget = training_budget("network", recipe, histories, len(images.y_train))
+    return Case(images, seeds, samples, kappa, networks, found, rows, seconds, budget)
 
 
 def network_values(case: Case) -> dict[str, Any]:
-    """`features`, `kappa`, `accuracy_network` and `training_cpu_seconds`."""
+    """`features`, `kappa`, `accuracy_network`, `training_cpu_seconds`, `trained_epochs_network` and
+    `trained_updates_network`."""
     reached = [100 * accuracy_of(network, *case.images.test[0]) for network in case.networks]
     return {
         "features": case.n_features,
         "kappa": case.kappa,
         "accuracy_network": (reached, "%"),
         "training_cpu_seconds": (case.seconds, "s"),
+        **case.budget,
     }
 
 
@@ -200,6 +206,47 @@ def conic(case: Case, profile: str, thresholds: Sequence[float]) -> tuple[list[d
     return rows, values
 
 
+def elastic_net(case: Case, held_out: int = 2000) -> dict[str, Any]:
+    """The elastic net beside the LASSO, rows in the units of Theorem 2.4 times the factor, one value a seed.
+
+    Returns:
+        `elastic_QUANTITY_FIT` of `elastic.elastic_fits`, FIT "0" for the LASSO, "1" on for the weights and "w1" on for
+        the LASSO in wider balls, with `elastic_weight_FIT` and `elastic_radius_FIT`; `elastic_gain_KEY`,
+        `elastic_equal_KEY`, `elastic_used_KEY` and `elastic_equal_used_KEY` of `elastic.gains`.
+    """
+    each = [
+        elastic.elastic_fits(
+            case.rows["wide", seed], case.images, kappa=case.kappa, samples=case.samples, held_out=held_out
+        )
+        for seed in case.seeds
+    ]
+    values: dict[str, Any] = {}
+    for k, name in enumerate(ELASTIC):
+        values[f"elastic_weight_{name}"], values[f"elastic_radius_{name}"] = each[0][k]["weight"], each[0][k]["radius"]
+        values[f"elastic_used_{name}"] = [fits[k]["used"] for fits in each]
+        for key in ("accuracy", "head", "certified"):
+            values[f"elastic_{key}_{name}"] = [fits[k][key] for fits in each], "%"
+    found = [elastic.gains(fits) for fits in each]
+    for key in found[0]:
+        unit = "" if "used" in key else "points"
+        values[f"elastic_{key}"] = ([one[key] for one in found], unit) if unit else [one[key] for one in found]
+    return values
+
+
+def unfinished(case: Case, count: int = 16) -> dict[str, Any]:
+    """`unfinished_QUANTITY_STEPS` of `elastic.unfinished` on that many rows of each network, one value a seed."""
+    each = [
+        elastic.unfinished(*elastic.chosen_rows(case.rows["wide", seed], count), kappa=case.kappa)
+        for seed in case.seeds
+    ]
+    values: dict[str, Any] = {}
+    for k, steps in enumerate(elastic.STEPS):
+        for key in each[0][k]:
+            found = [one[k][key] for one in each]
+            values[f"unfinished_{key}_{steps}"] = (found, "%") if key == "dual_share" else found
+    return values
+
+
 def exactly_k(case: Case, counted: Counts) -> bool:
     """Whether an elimination removes as many features as it is asked for."""
     rows, known = case.rows["theorem", case.seeds[0]], counted["theorem"][0]["elimination"].screening.A
@@ -221,61 +268,3 @@ def times(curves: Curves, counted: Counts) -> dict[str, list[float]]:
             values[f"refit_time_{scale}_{share:g}"] = ratio
         values[f"screening_time_{scale}"] = [one["seconds"] / w for one, w in zip(counts, whole, strict=True)]
     return values
-
-
-def lost_of_images(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`fashion_lost_90`: per cent of the way to guessing that removal of 90 % takes, where that was measured."""
-    if "head_wide_correlation_90" not in values:
-        return {}
-    whole, part = (values[f"head_wide_correlation_{share}"] for share in ("0", "90"))
-    return {"fashion_lost_90": ([100 * (a - b) / (a - 10) for a, b in zip(whole, part, strict=True)], "%")}
-
-
-def quake_values(
-    each: Sequence[QuakeElimination], sampled_rows: Sequence[SampledRows], epicentres: int
-) -> dict[str, Any]:
-    """Values of the earthquake half.
-
-    Returns:
-        `quake_QUANTITY` of the trained models and the certificates, `quake_rise_QUANTITY_ORDER_SHARE` and
-        `quake_lost_ORDER_SHARE` (of the way to the best constant), and `quake_rows_QUANTITY` of the wide teacher.
-    """
-    first = each[0]
-    values: dict[str, Any] = {
-        "quake_features": first.features,
-        "quake_features_of_the_stated_net": 6 * N_STATIONS + sum(WIDTHS),
-        "quake_features_of_one_ten_times_wider": 6 * N_STATIONS + 10 * sum(WIDTHS),
-        "quake_sources": first.n_train,
-        "quake_sources_stated": epicentres * 695,
-        "quake_wrong": sum(e.wrong for e in each) + sum(r.wrong for r in sampled_rows),
-        "quake_failed_rows": sum(e.failed for e in each),
-    }
-    for key in ("constant", "variance", "teacher", "implicit", "train_teacher"):
-        values[f"quake_{key}"] = [getattr(e, key) for e in each]
-    for key in ("certified", "slack", "per_row"):
-        values[f"quake_{key}"] = [getattr(e, key) for e in each], "%"
-    seconds = sum(e.seconds for e in each) + sum(r.seconds for r in sampled_rows)
-    values["quake_training_cpu_seconds"] = seconds, "s"
-    for order in ORDERS:
-        curves = [e.curves[order] for e in each]
-        for at, share in enumerate(first.curves[order]["share"]):
-            for key in ("mse", "head", "longitude_deg", "latitude_deg"):
-                rise = [curve[key][at] - curve[key][0] for curve in curves]
-                values[f"quake_rise_{key}_{order}_{share:g}"] = rise, "°" if key.endswith("deg") else ""
-            lost = [100 * (c["mse"][at] - c["mse"][0]) / (e.variance - c["mse"][0]) for e, c in zip(each, curves)]
-            values[f"quake_lost_{order}_{share:g}"] = lost, "%"
-    unremoved, every = [e.curves[ORDERS[0]] for e in each], [c for e in each for c in e.curves.values()]
-    values["quake_mse_without_removal"] = [curve["mse"][0] for curve in unremoved]
-    values["quake_well_posed_without_removal"] = all(curve["well_posed"][0] > 0 for curve in unremoved)
-    values["quake_not_well_posed"] = sum(w == 0 for curve in every for w in curve["well_posed"])
-    values["quake_rows_features"] = sampled_rows[0].features
-    values["quake_rows_slack"] = [r.slack for r in sampled_rows], "%"
-    values["quake_rows_certified"] = [r.certified for r in sampled_rows], "%"
-    values["quake_rows_seconds"] = [r.seconds_a_row for r in sampled_rows], "s"
-    return values
-
-
-def quake_curves(each: Sequence[QuakeElimination], sampled_rows: Sequence[SampledRows]) -> dict[str, Any]:
-    """Seed by seed, removal curves `quake/ORDER`, and residuals of the wide teacher's rows `quake_rows/ORDER`."""
-    curves = {f"quake/{order}": [e.curves[order] for e in each] for order in ORDERS}
-    return curves | {f"quake_rows/{order}": [r.residual[order] for r in sampled_rows] for order in ORDERS}

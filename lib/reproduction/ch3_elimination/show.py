@@ -10,8 +10,9 @@ import numpy as np
 from reproduction.book.claims import published_value
 from reproduction.book.results import summary
 from reproduction.ch3_elimination.compute import ORDERS
-from reproduction.ch3_elimination.earthquakes import QuakeElimination, SampledRows
-from reproduction.ch3_elimination.measures import CLAIMED, Curves
+from reproduction.ch3_elimination.earthquakes import N_STATIONS, QuakeElimination, SampledRows
+from reproduction.ch3_elimination.elastic import STEPS
+from reproduction.ch3_elimination.measures import CLAIMED, ELASTIC, Curves
 from reproduction.core.figures import described
 from reproduction.core.plots import legend_below
 
@@ -124,6 +125,56 @@ def time_table(curves: Curves, names: Mapping[str, str]) -> dict[str, Any]:
     columns = {f"{share:g} % removed": f"refit_time_{{}}_{share:g}" for share in shares}
     columns["screening pass, tight solve included"] = "screening_time_{}"
     return {"parts": {label: scale for scale, label in names.items()}, "columns": columns}
+
+
+def elastic_table(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The elastic net beside the LASSO, as arguments of `Results.rows`."""
+    weights = {name: values[f"elastic_weight_{name}"] for name in ELASTIC}
+    return {
+        "parts": {
+            f"{'elastic net, weight ' + format(weights[name], 'g') if weights[name] else 'LASSO'}, radius"
+            f" {values[f'elastic_radius_{name}']:g}": name
+            for name in ELASTIC
+        },
+        "columns": {
+            "accuracy, %": "elastic_accuracy_{}",
+            "read-out refitted": "elastic_head_{}",
+            "coefficients used a row": "elastic_used_{}",
+            "zeros certified, %": "elastic_certified_{}",
+        },
+    }
+
+
+def unfinished_table() -> dict[str, Any]:
+    """Rows that are not solved to the end, as arguments of `Results.rows`."""
+    return {
+        "parts": {f"{steps} gradient steps": str(steps) for steps in STEPS},
+        "columns": {
+            "gap, relative": "unfinished_gap_{}",
+            "zeros of the rows that the solution uses": "unfinished_primal_wrong_{}",
+            "zeros proved by the dual, %": "unfinished_dual_share_{}",
+            "of these used by the solution": "unfinished_dual_wrong_{}",
+        },
+    }
+
+
+def station_table(located: Sequence[QuakeElimination]) -> dict[str, Any]:
+    """Rises of the error of earthquakes after whole stations went, as arguments of `Results.rows`."""
+    stations = located[0].stations
+    return {
+        "parts": {
+            (order, f"{count} of {N_STATIONS}"): f"{order}_{count}"
+            for order in stations
+            for count in stations[order]["count"]
+        },
+        "columns": {
+            "MSE": "quake_stations_rise_mse_{}",
+            "read-out refitted": "quake_stations_rise_head_{}",
+            "network trained without them": "quake_stations_rise_retrained_{}",
+        },
+        "corner": ("rise after stations went by", "stations removed"),
+        "digits": 2,
+    }
 
 
 def rise_table(located: Sequence[QuakeElimination]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,14 @@ from implicit_models.robustness.input_sets import Box, Replace, SparseBox
 from implicit_models.robustness.problem import Problem
 from implicit_models.robustness.sensitivity import sensitivity_matrix
 from reproduction.ch4_attacks import compute
+from reproduction.ch4_attacks import discrepancy as facts_of
 from reproduction.ch4_attacks.compute import CLIP, PROTOCOLS
 from reproduction.ch4_sensitivity import compute as sensitivity
 from reproduction.classifiers import fashion
+from reproduction.core.recipe import Recipe
 
 Rates = dict[str, list[float]]  # key -> per cent, one a seed
+MOVED = ("random", "sensitivity", "lp_discrepancy", "lp_discrepancy_theorem7", "lp_margin")
 RANKED = ("sensitivity", "gradient")  # the columns of Table 4.1
 Tables = dict[str, list[dict[str, Any]]]  # data set -> what `compute.share_table` gives, one a seed
 Samples = tuple[np.ndarray, np.ndarray]  # inputs and labels
@@ -56,11 +60,14 @@ def _head(samples: Sequence[np.ndarray], count: int) -> Samples:
 
 
 def of_networks(nets: Attacked) -> dict[str, Any]:
-    """`accuracy_DATASET` on all test images, and `training_cpu_seconds`."""
+    """`accuracy_DATASET` on all test images, `trained_epochs_DATASET` and `trained_updates_DATASET`, and
+    `training_cpu_seconds`."""
     found: dict[str, Any] = {}
+    recipe = Recipe(sensitivity.PROFILES[nets.profile]["epochs"], batch_size=100)  # the counts of `sensitivity.network`
     for name, data in nets.images.items():
         each = [100 * sensitivity.accuracy_on_test(model, data) for model in nets.models[name]]
         found[f"accuracy_{name}"] = each, "%"
+        found |= _budget(name, recipe, len(data.y_train))
     spent = sum(model.training_cpu_seconds for each in nets.models.values() for model in each)
     return found | {"training_cpu_seconds": (spent, "s")}
 
@@ -200,6 +207,7 @@ class Programmes:
     seeds: Sequence[int]
     tasks: Mapping[str, Sequence[Problem]]
     right: Mapping[str, Sequence[Samples]]
+    budgets: Mapping[str, int]
 
     def rates(self, kind: str, sizes: Sequence[float], measure: Callable[..., dict[str, list[float]]]) -> Rates:
         """`LABEL_KIND_METHOD_SIZE`: success of each attack of `measure` at each size."""
@@ -220,6 +228,7 @@ def programmes(names: Sequence[str], seeds: Sequence[int], profile: str) -> Prog
     count = compute.PROFILES[profile]["programmes"]
     tasks: dict[str, list[Problem]] = {}
     right: dict[str, list[Samples]] = {}
+    budgets: dict[str, int] = {}
     for name in names:
         data = fashion.data(profile, name)
         nets = {name: [compute.deep_network(data, seed, profile) for seed in seeds]}
@@ -230,18 +239,54 @@ def programmes(names: Sequence[str], seeds: Sequence[int], profile: str) -> Prog
         for label, each in nets.items():
             tasks[label] = [compute.as_problem(model) for model in each]
             right[label] = [compute.classified_right(model, data, count) for model in each]
-    return Programmes(seeds, tasks, right)
+            budgets |= _budget(f"deep_{label}", fashion.models(0, profile)["explicit"][1], len(data.y_train))
+    return Programmes(seeds, tasks, right, budgets)
 
 
-def discrepancy(nets: Programmes, eps: float) -> dict[str, list[float]]:
-    """`LABEL_discrepancy_FACT` of `compute.discrepancy_facts` on the first five samples."""
+def _budget(name: str, recipe: Recipe, n_samples: int) -> dict[str, int]:
+    """`trained_epochs_NAME` and `trained_updates_NAME` of a training that ran to its end."""
+    steps = math.ceil(n_samples / (recipe.batch_size or n_samples))
+    return {f"trained_epochs_{name}": recipe.epochs, f"trained_updates_{name}": steps * recipe.epochs}
+
+
+def few_pixels(nets: Programmes, counts: Sequence[int]) -> dict[str, Any]:
+    """Attacks on few pixels, one value a seed.
+
+    Returns:
+        `LABEL_sparse_METHOD_COUNT`, success; for the attacks of `MOVED` also `LABEL_sparse_changed_METHOD_COUNT`, the
+        pixels that changed, and `LABEL_sparse_moved_METHOD_COUNT`, how far the states went, of
+        `compute.sparse_attacks`.
+    """
+    values: dict[str, Any] = {}
+    for label, tasks in nets.tasks.items():
+        found = [
+            compute.sparse_attacks(task, *pair, counts, seed)
+            for task, pair, seed in zip(tasks, nets.right[label], nets.seeds, strict=True)
+        ]
+        for position, count in enumerate(counts):
+            for method in compute.SPARSE:
+                each = [one["rate"][method][position] for one in found]
+                values[f"{label}_sparse_{method}_{count:g}"] = each, "%"
+            for method in MOVED:
+                for key in ("changed", "moved"):
+                    each = [one[key][method][position] for one in found]
+                    values[f"{label}_sparse_{key}_{method}_{count:g}"] = each
+    return values
+
+
+def discrepancy(nets: Programmes, eps: float, count: int) -> dict[str, list[float]]:
+    """`LABEL_discrepancy_FACT` of `facts_of.discrepancy_facts` and, with that many pixels, `LABEL_discrepancy_few_gap`
+    of `facts_of.few_pixels_gap` on the first five samples."""
     values: dict[str, list[float]] = {}
     for label, tasks in nets.tasks.items():
         facts = [
-            compute.discrepancy_facts(task, u[:5], eps, seed)
+            facts_of.discrepancy_facts(task, u[:5], eps, seed)
             for task, (u, _), seed in zip(tasks, nets.right[label], nets.seeds, strict=True)
         ]
         values |= {f"{label}_discrepancy_{key}": [one[key] for one in facts] for key in facts[0]}
+        values[f"{label}_discrepancy_few_gap"] = [
+            facts_of.few_pixels_gap(task, u[:5], count) for task, (u, _) in zip(tasks, nets.right[label], strict=True)
+        ]
     return values
 
 

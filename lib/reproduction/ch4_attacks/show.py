@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from data_gen.images.vision import CLASSES
+from reproduction.ch4_attacks.measures import MOVED
 from reproduction.core.figures import described
 
 RED = (0.84, 0.15, 0.16)
@@ -44,6 +45,7 @@ DISCREPANCY = {
     "x0 + sigma against A x + B u + b, random u: worst, relative": "discrepancy_violation",
     "inputs that follow the tie, %": "discrepancy_tied",
     "change of the sum with the tie, relative": "discrepancy_tied_gap",
+    "few pixels, programme less trivial sum, relative": "discrepancy_few_gap",
 }
 
 
@@ -56,6 +58,12 @@ def programme_rows(
         rows |= {f"{method.replace('_', ' ')}, eps {radius:g}": f"dense_{method}_{radius:g}" for radius in eps}
     for method in sparse:
         rows |= {f"{method.replace('_', ' ')}, {k} pixels": f"sparse_{method}_{k}" for k in counts}
+    for method in MOVED:
+        rows |= {
+            f"{words}, {method.replace('_', ' ')}, {k} pixels": f"sparse_{key}_{method}_{k}"
+            for key, words in (("changed", "pixels changed"), ("moved", "states moved, relative"))
+            for k in counts
+        }
     return rows
 
 

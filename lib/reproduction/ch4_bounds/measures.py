@@ -11,9 +11,11 @@ from torch import nn
 
 from data_gen.core.dataset import Dataset
 from implicit_models.robustness.problem import Problem
-from reproduction.ch4_bounds import compute
+from reproduction.ch4_bounds import compute, duality
 from reproduction.ch4_bounds.compute import METHODS, PROGRAMMES
 from reproduction.classifiers import fashion
+from reproduction.core.budgets import training_budget
+from reproduction.core.recipe import History
 
 KINDS = ("implicit", "explicit")
 Milliseconds = dict[tuple[str, str], list[float]]  # (kind, method) -> CPU time a sample, one a seed
@@ -29,24 +31,29 @@ class Classifiers:
     U: np.ndarray
     labels: np.ndarray
     training_cpu_seconds: float
+    budgets: Mapping[str, Sequence[int]]
 
 
 def trained(images: Dataset, seeds: Sequence[int], profile: str) -> Classifiers:
     """The implicit and the feed-forward classifier of each seed, with the profile's number of test images."""
     U, labels = (array[: compute.PROFILES[profile]["samples"]] for array in images.test[0])
     networks: dict[str, list[nn.Module]] = {name: [] for name in KINDS}
-    spent = 0.0
+    histories: dict[str, list[History]] = {name: [] for name in KINDS}
     for seed in seeds:
         for name, (network, history) in fashion.trained(images, seed, profile).items():
             networks[name].append(network.eval())
-            spent += sum(history.cpu_seconds)
+            histories[name].append(history)
+    spent, budgets = sum(sum(one.cpu_seconds) for each in histories.values() for one in each), {}
+    for name, (_, recipe) in fashion.models(0, profile).items():
+        budgets |= training_budget(name, recipe, histories[name], len(images.y_train))
     tasks = {name: [compute.as_problem(network, U.shape[1]) for network in each] for name, each in networks.items()}
-    return Classifiers(seeds, networks, tasks, U, labels, spent)
+    return Classifiers(seeds, networks, tasks, U, labels, spent, budgets)
 
 
 def of_networks(nets: Classifiers) -> dict[str, Any]:
-    """`training_cpu_seconds`, and of each kind `accuracy_KIND`, `lambda_pf_KIND` and `row_norm_KIND` of A."""
-    found: dict[str, Any] = {"training_cpu_seconds": (nets.training_cpu_seconds, "s")}
+    """`training_cpu_seconds`, and of each kind `trained_epochs_KIND`, `trained_updates_KIND`, `accuracy_KIND`, and
+    `lambda_pf_KIND` and `row_norm_KIND` of A."""
+    found: dict[str, Any] = {"training_cpu_seconds": (nets.training_cpu_seconds, "s"), **nets.budgets}
     for name, tasks in nets.tasks.items():
         right = [compute.predicted(network, nets.U) == nets.labels for network in nets.networks[name]]
         found[f"accuracy_{name}"] = [100 * float(each.mean()) for each in right], "%"
@@ -162,4 +169,15 @@ def displayed_programme(nets: Classifiers, count: int, eps: float) -> dict[str, 
     for name, tasks in nets.tasks.items():
         each = [compute.envelope_facts(task, nets.U[:2], eps) for task in tasks]
         values |= {f"envelope_{name}_{key}": [one[key] for one in each] for key in each[0]}
+    return values
+
+
+def theorem_7(nets: Classifiers, count: int, eps: float) -> dict[str, Any]:
+    """Both forms of Theorem 7's bound: `bidual_NAME` of `duality.duality_facts` on random models, and
+    `bidual_gap_KIND` on the first two images, one a seed."""
+    values: dict[str, Any] = {
+        f"bidual_{key}": value for key, value in duality.duality_facts(count, nets.seeds[0]).items()
+    }
+    for name, tasks in nets.tasks.items():
+        values[f"bidual_gap_{name}"] = [duality.trained_gap(task, nets.U[:2], nets.labels[:2], eps) for task in tasks]
     return values

@@ -52,6 +52,18 @@ DISPLAYED = {
     "feed-forward: displayed": "envelope_explicit_displayed",
     "feed-forward, with the envelope": "envelope_explicit_triangle",
 }
+BIDUAL = {
+    "bound over multipliers less bidual, largest, relative: box, linear": "bidual_gap_box_linear",
+    "box, squared discrepancy": "bidual_gap_box_squared",
+    "few moving inputs, linear": "bidual_gap_card_linear",
+    "few moving inputs, squared discrepancy": "bidual_gap_card_squared",
+    "implicit classifier, linear": "bidual_gap_implicit",
+    "feed-forward network, linear": "bidual_gap_explicit",
+    "largest value found less the bound: box, linear": "bidual_above_box_linear",
+    "the same, box, squared discrepancy": "bidual_above_box_squared",
+    "the same, few moving inputs, linear": "bidual_above_card_linear",
+    "the same, few moving inputs, squared discrepancy": "bidual_above_card_squared",
+}
 
 
 def two_states_figure(source: Mapping[str, Any]):

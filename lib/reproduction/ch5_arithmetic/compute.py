@@ -10,6 +10,7 @@ import numpy as np
 
 from data_gen.core.dataset import Dataset
 from reproduction.ch5_arithmetic import task
+from reproduction.core.budgets import budgets
 from reproduction.core.registry import ARCHITECTURES
 from reproduction.core.scores import count_parameters, predict
 from reproduction.core.study import Study, loglog_slope, ratio, run_study
@@ -34,7 +35,7 @@ def trained(
         operation: run_study(
             operation,
             lambda seed, operation=operation: task.data(operation, seed, profile, factors),
-            lambda seed: task.models(seed, profile),
+            lambda seed: task.of_seed(seed, seeds, profile),
             seeds,
             epochs_scale=epochs_scale,
             **_kept(profile),
@@ -78,6 +79,18 @@ def sizes_and_training(studies: Studies) -> dict[str, Any]:
     return found | {f"parameters_{name}": count for name, count in first.parameters.items()}
 
 
+def training_budgets(studies: Studies, seeds: Sequence[int], profile: str) -> dict[str, Any]:
+    """Budgets of the models of the addition, which those of the subtraction share, see `budgets`."""
+    recipes = {name: recipe for name, (_, recipe) in task.models(seeds[0], profile).items()}
+    return budgets(studies["addition"].histories, recipes, task.settings(profile)["n_train"])
+
+
+def _by_seed(errors: Sequence[Sequence[float]], n_seeds: int) -> np.ndarray:
+    """Errors (seeds, t), with rows of NaN for seeds that did not train the model."""
+    missing = [[np.nan] * len(errors[0])] * (n_seeds - len(errors))
+    return np.array([*errors, *missing], dtype=float)
+
+
 def _beyond(study: Study) -> list[int]:
     """Places of the ranges beyond that of training."""
     return [k for k, value in enumerate(study.shifts) if value >= 10]
@@ -102,8 +115,9 @@ def sentences(operation: str, study: Study) -> dict[str, Any]:
 
     Returns:
         `OPERATION_mse_NAME_tT`; the implicit model's error below t = 100; ratios of errors: the lowest of baselines to
-        the implicit model, the lowest of NALU to the worst other model, the median of linear to implicit; ratios of
-        training errors; and whether NALU diverged.
+        the implicit model over all t and over those beyond training, the lowest of NALU to the worst other model, the
+        median of linear to implicit; ratios of training errors; and whether NALU diverged. A seed is compared with the
+        models that it trained.
     """
     found: dict[str, Any] = {}
     for name in study.errors:
@@ -113,19 +127,22 @@ def sentences(operation: str, study: Study) -> dict[str, Any]:
     if 100.0 in study.shifts:  # by homogeneity the error just below t = 100 is that at 100
         found["implicit_below_100"] = study.at("implicit", 100.0)
     beyond, implicit = _beyond(study), study.errors["implicit"]
-    others = [study.errors[name] for name in PAPER]
     with np.errstate(all="ignore"):
-        lead = np.nanmin([np.array(errors, float) / np.array(implicit) for errors in others], axis=(0, 2))
-        not_nalu = [np.array(errors, float) for name, errors in study.errors.items() if name != "nalu"]
-        worst = np.array(not_nalu).max(axis=0)
+        lead = np.fmin.reduce([_by_seed(study.errors[name], len(implicit)) for name in PAPER]) / np.array(implicit)
+        not_nalu = [_by_seed(errors, len(implicit)) for name, errors in study.errors.items() if name != "nalu"]
+        worst = np.fmax.reduce(not_nalu)
         nalu = np.where(np.isfinite(study.errors["nalu"]), study.errors["nalu"], np.inf)[:, beyond] / worst[:, beyond]
-    found["lowest_ratio_of_baselines"] = lead
+    found["lowest_ratio_of_baselines"] = lead.min(axis=1)
+    # the papers' range begins at 10; t = 2 is the range of training
+    found["lowest_ratio_beyond_training"] = lead[:, beyond].min(axis=1)
     found["nalu_over_worst_other"] = nalu.min(axis=1)
     found["linear_over_implicit"] = np.median(np.array(study.errors["linear"]) / np.array(implicit), axis=1)
     fits = study.train_errors
     transformers = [name for name in PAPER if name.startswith("transformer")]
     for key, names in (("lowest_train_ratio", PAPER), ("transformer_train_ratio", transformers)):
-        found[key] = [min(fits[name][k] for name in names) / own for k, own in enumerate(fits["implicit"])]
+        found[key] = [
+            min(fits[name][k] for name in names if k < len(fits[name])) / own for k, own in enumerate(fits["implicit"])
+        ]
     found["nalu_diverged_in_training"] = [float(h.reason != "completed") for h in study.histories["nalu"]]
     return {f"{operation}_{key}": value for key, value in found.items()}
 
@@ -163,7 +180,7 @@ def table_52(table: Studies) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for operation, study in table.items():
         tested = {name: [row[0] for row in errors] for name, errors in study.errors.items()}
-        mlps = [name for name in tested if name.startswith("mlp_") and name != "mlp_log_sigmoid"]
+        mlps = [name for name in tested if name.startswith("mlp_")]
         best = min(mlps, key=lambda name: np.median(tested[name]))
         found[f"{operation}_table_best_activation"] = best.removeprefix("mlp_")
         found[f"{operation}_table_best_mlp"] = tested[best]

@@ -8,6 +8,7 @@ from typing import Any
 
 from reproduction.ch5_depth import ablation
 from reproduction.ch5_depth import compute as depth
+from reproduction.core.budgets import budgets
 
 VARIANTS = ("full", "kappa_half", "strict_upper")
 # Prefix of the keys -> the models that it stands for.
@@ -46,10 +47,12 @@ def trained(runs: Runs) -> Made:
     }
 
 
-def training(made: Made) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Values `TASK_VARIANT_trained`, the measure on the training set, one a seed; curves over the epochs
-    `training/TASK/VARIANT/measure` and `.../iterations`."""
-    values, curves = {}, {}
+def training(made: Made, profile: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Values `TASK_VARIANT_trained`, the measure on the training set, one a seed, and the budgets of TASK_VARIANT (see
+    `budgets`); curves over the epochs `training/TASK/VARIANT/measure` and `.../iterations`."""
+    histories = {"_".join(pair): [run.history for run in runs] for pair, runs in made.items()}
+    recipes = {"_".join(pair): ablation.recipe(*pair, profile) for pair in made}
+    values, curves = budgets(histories, recipes, ablation.settings(profile)["n_train"]), {}
     for (name, variant), runs in made.items():
         for k, kind in ((0, "measure"), (1, "iterations")):
             curves[f"training/{name}/{variant}/{kind}"] = [depth.column(run.history, k) for run in runs]

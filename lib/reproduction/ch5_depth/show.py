@@ -25,6 +25,7 @@ STYLES = {
     "training_kappa_half": ("implicit, κ = 0.5", 2, "D", "-"),
     "training_strict_upper": ("A strictly triangular", 4, "^", "-"),
 }
+SHOWN_CAPS = (1, 4, 16, 64)
 LAW_CURVES = ("absolute", "law", "kappa_half", "relative", "strict_upper", "untrained")
 
 
@@ -173,16 +174,28 @@ def by_task(values: Mapping[str, Any], columns: Mapping[str, str]):
     return pd.DataFrame(rows).T.fillna("")
 
 
+def cut_table(values: Mapping[str, Any]):
+    """Errors of loops that are cut, by task, in distribution and at the farthest test set."""
+    columns: dict[str, str] = {}
+    for place, title in (("near", "in distribution"), ("far", "farthest")):
+        columns |= {f"{title}, k = {cap}": f"{{}}_{place}_cut_{cap}" for cap in SHOWN_CAPS}
+        columns |= {f"{title}, equilibrium": f"{{}}_{place}_equilibrium", f"{title}, settled": f"{{}}_{place}_settles"}
+    return by_task(values, columns | {"equilibrium over best cut": "{}_equilibrium_over_best_cut"}).T
+
+
 def training_table(values: Mapping[str, Any]):
-    """Measure on the training set by task and variant."""
+    """Measure on the training set and CPU seconds by task and variant, and the updates that all have."""
     import pandas as pd
 
     rows: dict[str, dict[str, str]] = {}
     for name, task in TASKS.items():
         measure = "train MSE" if task.loss == "mse" else "train accuracy"
+        rows[task.label] = {"updates of each": summary(values[f"trained_updates_{name}_full"])}
         for variant in measures.VARIANTS:
             label = f"{ablation.VARIANTS[variant]}, {measure}"
-            rows.setdefault(task.label, {})[label] = summary(values[f"{name}_{variant}_trained"])
+            rows[task.label][label] = summary(values[f"{name}_{variant}_trained"])
+            seconds = f"{ablation.VARIANTS[variant]}, CPU seconds a run"
+            rows[task.label][seconds] = summary(values[f"trained_seconds_{name}_{variant}"])
     return pd.DataFrame(rows).T.fillna("")
 
 

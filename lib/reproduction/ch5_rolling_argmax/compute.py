@@ -16,6 +16,7 @@ from reproduction.ch5_rolling_argmax.study import (
     run_accuracy_study,
 )
 from reproduction.ch5_rolling_average import task
+from reproduction.core.budgets import budgets
 from reproduction.core.registry import ARCHITECTURES
 
 TASK = "reproduction.ch5_rolling_average.task"
@@ -51,9 +52,12 @@ def trained_longer(seeds: Sequence[int], profile: str, length: int, epochs_scale
     )
 
 
-def sizes_and_training(study: AccuracyStudy) -> dict[str, Any]:
-    """The scales, and of each model `parameters_NAME` and, one a seed, `train_accuracy_NAME`."""
+def sizes_and_training(study: AccuracyStudy, profile: str) -> dict[str, Any]:
+    """The scales, and of each model its budget (see `budgets`), `parameters_NAME` and, one a seed,
+    `train_accuracy_NAME`."""
+    recipes = {name: recipe for name, (_, recipe) in task.argmax_models(study.seeds[0], profile).items()}
     found: dict[str, Any] = {"scales": [float(scale) for scale in study.scales]}
+    found |= budgets(study.histories, recipes, task.settings(profile)["n_train"])
     for name in study.accuracies:
         found[f"parameters_{name}"] = study.parameters[name]
         found[f"train_accuracy_{name}"] = study.train_accuracies[name]

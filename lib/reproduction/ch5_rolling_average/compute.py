@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from reproduction.ch5_rolling_average import task
+from reproduction.core.budgets import budgets
 from reproduction.core.registry import ARCHITECTURES
 from reproduction.core.scores import predict
 from reproduction.core.study import Study, loglog_slope, ratio, run_study
@@ -29,9 +30,11 @@ def trained(
     )
 
 
-def sizes_and_training(study: Study) -> dict[str, Any]:
-    """The shifts, and of each model `parameters_NAME` and, one a seed, `train_mse_NAME`."""
+def sizes_and_training(study: Study, profile: str) -> dict[str, Any]:
+    """The shifts, and of each model its budget (see `budgets`), `parameters_NAME` and, one a seed, `train_mse_NAME`."""
+    recipes = {name: recipe for name, (_, recipe) in task.average_models(study.seeds[0], profile).items()}
     found: dict[str, Any] = {"shifts": [float(shift) for shift in study.shifts]}
+    found |= budgets(study.histories, recipes, task.settings(profile)["n_train"])
     for name in study.errors:
         found[f"parameters_{name}"] = study.parameters[name]
         found[f"train_mse_{name}"] = study.train_errors[name]

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from reproduction.ch5_rolling_average import task
 from reproduction.core.registry import ARCHITECTURES
 from reproduction.core.study import Study
 
 
 def training_texts(study: Study) -> dict[str, dict[str, Any]]:
-    """Label of each model -> its number of seeds and the CPU seconds of a training."""
-    return {
-        task.LABELS[name]: {
-            "seeds": len(runs),
-            "CPU seconds a run": f"{np.mean([sum(h.cpu_seconds) for h in runs]):.1f}",
-        }
-        for name, runs in study.histories.items()
-    }
+    """Label of each model -> its number of seeds."""
+    return {task.LABELS[name]: {"seeds": len(runs)} for name, runs in study.histories.items()}
 
 
 def count_table():

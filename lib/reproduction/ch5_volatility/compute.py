@@ -20,6 +20,7 @@ from data_gen.market.minute_bars import MinuteBars
 from data_gen.market.volatility import samples, to_variance
 from reproduction.ch5_volatility import task
 from reproduction.ch5_volatility.scores import calibration, rolling_mean, scores
+from reproduction.core.budgets import budgets
 from reproduction.core.scores import predict
 from reproduction.core.study import Study, run_study
 from reproduction.models.har import controls, past_variances
@@ -29,6 +30,7 @@ SIDES = ("train", task.YEAR)
 # Variance of the past hour, dollars^2: half decades.
 EDGES = tuple(10.0**k for k in np.arange(-7, 1.01, 0.5))
 FOLLOWED = ("linear", "mlp", "mlp_bias_free", "implicit", "implicit_rnn")
+BUDGET_FORMS = ("price", "difference")
 REAL_FILE, REAL_STOCK = "us_minute_bars.npz", "AMC"
 CONTROL_LABELS = {
     "zero": "0",
@@ -133,6 +135,21 @@ def run_volatility(
                     if real is not None and form == "difference":
                         add_real(study, f"{form}/{name}", models[place], data, real)
     return study
+
+
+def training_budgets(study: VolatilityStudy, profile: str, n_train: int | None = None) -> dict[str, Any]:
+    """Budgets of the models of the papers' form and of the homogeneous one, see `budgets`: the model's name there is
+    FORM_NAME.
+
+    Args:
+        study, profile, n_train: as for `run_volatility`.
+    """
+    found: dict[str, Any] = {}
+    for form in (form for form in BUDGET_FORMS if form in study.studies):
+        recipes = {f"{form}_{name}": recipe for name, (_, recipe) in task.models(form, study.seeds[0], profile).items()}
+        histories = {f"{form}_{name}": runs for name, runs in study.studies[form].histories.items()}
+        found |= budgets(histories, recipes, n_train or task.settings(profile)["n_train"])
+    return found
 
 
 def forecast(model: nn.Module, u: Float[np.ndarray, "N T"], meta: Mapping[str, Any]) -> Float[np.ndarray, " N"]:

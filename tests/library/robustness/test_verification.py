@@ -12,8 +12,10 @@ from torch import nn
 from implicit_models import ImplicitModel
 from implicit_models.compose import from_network
 from implicit_models.robustness.layered.input_splits import SplitTree
+from implicit_models.robustness.layered.unit_tree import UnitTree
 from implicit_models.robustness.properties import Polyhedron, Property, keeps_label
-from implicit_models.robustness.verification import check_verification, verify_property
+from implicit_models.robustness.verification.proof import check_verification
+from implicit_models.robustness.verification.search import verify_property
 
 
 def small(seed, widths=(2, 4, 3, 2)):
@@ -46,16 +48,17 @@ def least(network, lower, upper, row):
     return best
 
 
+@pytest.mark.parametrize("splits", ["inputs", "units"])
 @pytest.mark.parametrize("seed", range(4))
-def test_verdicts_on_both_sides_of_the_exact_minimum(seed):
+def test_verdicts_on_both_sides_of_the_exact_minimum(seed, splits):
     network, row = small(seed), np.array([1.0, -1.0])
     lower, upper = np.array([-1.0, -0.5]), np.array([1.0, 1.5])
     minimum, model = least(network, lower, upper, row), from_network(network, 2)
     safe = Property(lower, upper, (Polyhedron(row[None], np.array([minimum - 1e-3])),))
-    found = verify_property(model, safe, timeout=60)
+    found = verify_property(model, safe, timeout=60, splits=splits)
     assert found.status == "safe" and found.witness is None and check_verification(model, safe, found)
     unsafe = Property(lower, upper, (Polyhedron(row[None], np.array([minimum + 1e-3])),))
-    found = verify_property(model, unsafe, timeout=60)
+    found = verify_property(model, unsafe, timeout=60, splits=splits)
     assert found.status == "unsafe" and not check_verification(model, unsafe, found)
     y = network(torch.from_numpy(found.witness)).detach().numpy()
     assert row @ y <= minimum + 1e-3 and (lower <= found.witness).all() and (found.witness <= upper).all()
@@ -70,9 +73,11 @@ def test_a_conjunction_needs_all_of_its_rows():
     model, half = from_network(network, 1), np.array([-0.5])
     rows = np.eye(2)
     both = Property([-1.0], [1.0], (Polyhedron(rows, np.array([-0.5, -0.5])),))
-    assert verify_property(model, both).status == "safe"
     either = Property([-1.0], [1.0], tuple(Polyhedron(rows[k : k + 1], half) for k in range(2)))
-    assert verify_property(model, either).status == "unsafe"
+    for splits in ("inputs", "units"):
+        found = verify_property(model, both, splits=splits)
+        assert found.status == "safe" and check_verification(model, both, found)
+        assert verify_property(model, either, splits=splits).status == "unsafe"
 
 
 def test_a_label_that_is_kept():
@@ -175,3 +180,112 @@ def test_strict_rows_are_not_broken_on_their_edge():
     below = Polyhedron(np.ones((1, 1)), np.zeros(1), strict=np.ones(1, bool))
     wanted = Property(np.zeros(1), np.ones(1), (below,))
     assert verify_property(from_network(network, 1), wanted, timeout=0.2).status != "unsafe"
+
+
+def leaky(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(3, 5), nn.LeakyReLU(0.2), nn.Linear(5, 5), nn.LeakyReLU(0.2), nn.Linear(5, 2)
+    ).double()
+
+
+def convolutional(seed):
+    torch.manual_seed(seed)
+    layers = [nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 2, 3, stride=2), nn.ReLU(), nn.Flatten()]
+    return nn.Sequential(nn.Unflatten(1, (1, 5, 5)), *layers, nn.Linear(8, 2)).double()
+
+
+class Residual(nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second, self.last = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, u):
+        x = torch.relu(self.first(u))
+        return self.last(torch.relu(self.second(x) + x))
+
+
+@pytest.mark.parametrize("make", [leaky, convolutional, lambda seed: Residual(seed).double()])
+@pytest.mark.parametrize("seed", range(3))
+def test_units_and_samples_agree(make, seed):
+    """No safe answer above the least value of ten thousand inputs, and a proof well below it."""
+    network, row = make(seed), np.array([1.0, -1.0])
+    p = 25 if make is convolutional else 3
+    model, generator = from_network(network, p), np.random.default_rng(seed)
+    centre = generator.normal(size=p)
+    lower, upper = centre - 0.6, centre + 0.6
+    u = generator.uniform(lower, upper, size=(10_000, p))
+    near = float((network(torch.from_numpy(u)).detach().numpy() @ row).min())
+    wanted = Property(lower, upper, (Polyhedron(row[None], np.array([near + 1e-6])),))
+    assert verify_property(model, wanted, timeout=20, splits="units").status != "safe"
+    wanted = Property(lower, upper, (Polyhedron(row[None], np.array([near - 0.5])),))
+    found = verify_property(model, wanted, timeout=60, splits="units")
+    if found.status == "unsafe":  # steps of the gradient go below samples
+        assert row @ network(torch.from_numpy(found.witness[None])).detach().numpy()[0] <= near - 0.5
+    else:
+        assert found.status == "safe" and check_verification(model, wanted, found)
+
+
+def deep_answer():
+    network, row = small(5, (4, 8, 8, 2)), np.array([1.0, -1.0])
+    lower, upper = -np.ones(4), np.ones(4)
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 13)] * 4), -1).reshape(-1, 4)
+    near = float((network(torch.from_numpy(grid)).detach().numpy() @ row).min())
+    wanted = Property(lower, upper, (Polyhedron(row[None], np.array([near - 0.02])),))
+    return from_network(network, 4), wanted
+
+
+def test_proofs_of_parts_with_signs_cannot_be_forged():
+    model, wanted = deep_answer()
+    found = verify_property(model, wanted, timeout=60, splits="units")
+    tree = found.tree
+    assert found.status == "safe" and isinstance(tree, UnitTree) and len(tree.unit) > 3
+    assert check_verification(model, wanted, found)
+
+    def forged(**changes):
+        return dataclasses.replace(found, tree=dataclasses.replace(tree, **changes))
+
+    leaf = int(np.flatnonzero(tree.unit < 0)[0])
+    unproved = forged(multipliers={**tree.multipliers, leaf: np.zeros_like(tree.multipliers[leaf])})
+    one_side = tree.children.copy()
+    one_side[0] = one_side[0, 0]
+    twice = tree.unit.copy()
+    twice[tree.children[0]] = twice[0]
+    missing = {k: v for k, v in tree.multipliers.items() if k != leaf}
+    for wrong in (
+        unproved,
+        forged(unit=np.full_like(tree.unit, -1)),
+        forged(children=one_side),
+        forged(unit=twice),
+        forged(multipliers=missing),
+        forged(multipliers=None),
+        forged(weights=-tree.weights),
+        forged(weights=0 * tree.weights),
+    ):
+        assert not check_verification(model, wanted, wrong)
+    harder = dataclasses.replace(wanted, unsafe=(Polyhedron(wanted.unsafe[0].A, wanted.unsafe[0].b + 0.05),))
+    assert not check_verification(model, harder, found)
+
+
+def test_an_interrupted_search_over_units_goes_on(tmp_path):
+    model, wanted = deep_answer()
+    path, nodes = tmp_path / "search.npz", 0
+    for _ in range(100):
+        found = verify_property(model, wanted, timeout=0.3, splits="units", batch=2, checkpoint=path)
+        assert found.nodes >= nodes
+        nodes = found.nodes
+        if found.status == "safe":
+            break
+    assert found.status == "safe" and check_verification(model, wanted, found)
+    with pytest.raises(ValueError, match="another kind of splits, UnitSearch"):
+        verify_property(model, wanted, splits="inputs", checkpoint=path)
+
+
+def test_splits_that_there_are_not():
+    network = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    model, wanted = from_network(network, 2), keeps_label(np.zeros(2), np.ones(2), 0, 2)
+    with pytest.raises(ValueError, match="no unit of this network has a kink"):
+        verify_property(model, wanted, splits="units")
+    with pytest.raises(ValueError, match="'auto', 'inputs' or 'units', got 'relu'"):
+        verify_property(model, wanted, splits="relu")

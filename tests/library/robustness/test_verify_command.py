@@ -71,9 +71,9 @@ def search(monkeypatch):
 
     given = Search()
     given.answers, given.asked = [], []
-    module = ModuleType("verification")
+    module = ModuleType("search")
     module.verify_property = given.verify
-    monkeypatch.setitem(sys.modules, "implicit_models.robustness.verification", module)
+    monkeypatch.setitem(sys.modules, "implicit_models.robustness.verification.search", module)
     return given
 
 
@@ -160,7 +160,7 @@ def test_files_that_do_not_fit_or_cannot_be_read(tmp_path, capsys, network, sear
 @pytest.mark.parametrize(("least", "status", "first"), [(2.5, 0, "unsat"), (1.5, 1, "sat")])
 def test_the_search_itself_decides_a_small_network(tmp_path, capsys, network, least, status, first):
     """The largest y_0 on the box is 2, at (1, 1)."""
-    pytest.importorskip("implicit_models.robustness.verification", reason="there is no search to call")
+    pytest.importorskip("implicit_models.robustness.verification.search", reason="there is no search to call")
     text = f"{BOX}(assert (>= Y_0 {least}))"
     found, out, _ = run(capsys, network, conditions(tmp_path, text), "--timeout", 100)
     assert (found, out.split("\n")[0]) == (status, first)

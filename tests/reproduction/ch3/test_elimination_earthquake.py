@@ -9,7 +9,7 @@ from implicit_models.seismology.encoding import Encoding
 from implicit_models.sim.network.states import states
 from reproduction.book.results import Results, numbers
 from reproduction.ch3_elimination import earthquakes as quake
-from reproduction.ch3_elimination import measures, show
+from reproduction.ch3_elimination import quake_measures, show
 from reproduction.core.scores import count_parameters
 
 
@@ -96,8 +96,8 @@ def test_removal_costs_a_wide_row_its_fit(both):
 
 def test_records(both):
     results = Results("ch3_elimination", profile="quick", seeds=[4])
-    results.record_all(measures.quake_values([both[0]], [both[1]], 3))
-    results.record_curves(measures.quake_curves([both[0]], [both[1]]))
+    results.record_all(quake_measures.quake_values([both[0]], [both[1]], 3))
+    results.record_curves(quake_measures.quake_curves([both[0]], [both[1]]))
     assert (
         results.values["quake_features_of_the_stated_net"] == 718
         and results.values["quake_features_of_one_ten_times_wider"] == 4750

@@ -32,6 +32,15 @@ def test_lemmas_that_hold(seed):
     assert path_lemmas.equivalence(seed) < 1e-8
 
 
+def test_change_of_g_across_a_knot_of_orthonormal_columns():
+    # M = I: a_i = (z_i - lambda)_+ and g = sum_i (z_i - lambda)_+ with knots at z; around the smallest knot, 2, three
+    # others are active, so that over a width w lambda_max = 10 w g changes by (3 + 1/2) 10 w; g(0) = 23
+    z = np.array([10.0, 7.0, 4.0, 2.0])
+    widths = (1e-2, 1e-5)
+    expected = [3.5 * 10 * width / 23 for width in widths]
+    assert path_lemmas.jumps_at_knots(np.eye(4), z, widths) == pytest.approx(expected, rel=1e-5)
+
+
 def test_smooth_part_rises_while_the_composite_falls():
     found = path_lemmas.proximal_gradient(0)
     assert found["smooth_rises"] > 0.01 and found["composite_rises"] < 1e-10

@@ -9,6 +9,7 @@ from implicit_models.model import ImplicitModel
 from implicit_models.robustness.attacks.methods import Attack, attack
 from implicit_models.robustness.input_sets import Replace, SparseBox
 from reproduction.ch4_attacks import compute as tables
+from reproduction.ch4_attacks.discrepancy import discrepancy_facts, few_pixels_gap
 from reproduction.ch4_attacks.show import RED, attacked_images, success_against_share, with_marks
 from reproduction.models.mlp import MLP
 
@@ -79,7 +80,7 @@ def test_a_surrogate_equal_to_the_network_ranks_as_it_does(network, images):
 def test_discrepancy_says_nothing_of_u(network, images, kind):
     pytest.importorskip("highspy")
     model = network if kind == "feed-forward" else ImplicitModel(16, 3, 8, kappa=0.8, seed=1)
-    facts = tables.discrepancy_facts(tables.as_problem(model), images.test[0][0][:4].astype(float), 0.05, 0)
+    facts = discrepancy_facts(tables.as_problem(model), images.test[0][0][:4].astype(float), 0.05, 0)
     assert facts["gap"] < 1e-9 and facts["tied_gap"] < 1e-9 and facts["violation"] <= 1e-9
     assert facts["tied"] == 100  # the solver follows a tie of any signs
 
@@ -95,8 +96,18 @@ def test_margin_programme_is_no_worse_than_the_step(network, images):
     for name in ("pgd", "fgsm", "lp_margin"):
         assert dense[name][1] >= dense[name][0] and dense[name][1] >= dense["random"][1]
     assert dense["lp_margin"][1] >= 0.8 * dense["pgd"][1] > 0
-    sparse = tables.sparse_rates(task, u, y, [3], 0)
+    found = tables.sparse_attacks(task, u, y, [3], 0)
+    sparse = found["rate"]
     assert set(sparse) == set(tables.SPARSE) and sparse["jsma"][0] >= sparse["random"][0]
+    assert max(value for each in found["changed"].values() for value in each) <= 3
+    # a pixel that goes to 0 or 1 moves the states, and where none goes none moves
+    assert all((found["changed"][name][0] > 0) == (found["moved"][name][0] > 0) for name in sparse)
+
+
+def test_squared_discrepancy_over_few_pixels_is_the_trivial_sum(network, images):
+    pytest.importorskip("highspy")
+    task = tables.as_problem(network)
+    assert few_pixels_gap(task, images.test[0][0][:3].astype(np.float64), 4) < 1e-9
 
 
 def test_examples_are_successes_with_their_marks(network, images):

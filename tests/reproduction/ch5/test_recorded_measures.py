@@ -69,6 +69,24 @@ def test_a_quadratic_error_has_slope_two_beyond_the_training_range():
     assert arithmetic.slopes({"addition": Study([0], errors={"linear": [[1.0, 2.0]]}, shifts=t[:2])}) == {}
 
 
+def test_leads_in_arithmetic_are_over_the_papers_range_and_over_what_a_seed_trained():
+    models = ("implicit", "linear", *arithmetic.PAPER)
+    errors = {name: [[8.0, 8.0, 8.0], [8.0, 8.0, 8.0]] for name in models}
+    errors["implicit"] = [[1.0, 2.0, 4.0], [2.0, 2.0, 2.0]]
+    errors["nalu"] = [[0.5, float("inf"), float("nan")], [6.0, 90.0, 80.0]]
+    errors["transformer_depthwise"] = [[9.0, 5.0, 9.0]]  # trained by the first seed alone
+    fits = {name: [row[0] for row in rows] for name, rows in errors.items()}
+    done = {"nalu": [History(reason="diverged"), History(reason="completed")]}
+    study = Study([0, 1], errors=errors, train_errors=fits, histories=done, shifts=[2.0, 10.0, 1e5])
+    found = arithmetic.sentences("addition", study)
+    assert list(found["addition_lowest_ratio_of_baselines"]) == [0.5, 3.0]
+    assert list(found["addition_lowest_ratio_beyond_training"]) == [2.0, 4.0]  # 8 / 4, below 5 / 2; 8 / 2
+    assert list(found["addition_nalu_over_worst_other"]) == [float("inf"), 10.0]
+    assert found["addition_lowest_train_ratio"] == [0.5, 3.0]
+    assert found["addition_transformer_train_ratio"] == [8.0, 4.0]
+    assert found["addition_nalu_diverged_in_training"] == [1.0, 0.0]
+
+
 def history(counts, residuals):
     return History(iterations_max=counts, residual_max=residuals)
 

@@ -68,6 +68,16 @@ def check(certificate: BoundsCertificate) -> CheckResult:
         return CheckResult(np.zeros(N, dtype=bool), f"the certificate is malformed: {error}")
 
 
+def evidence(certificate: BoundsCertificate) -> _Check | None:
+    """What a certificate proves of states and pre-activations; None unless all that it claims is proved."""
+    try:
+        with np.errstate(all="ignore"):
+            found = _Check(in_form(certificate))
+            return found if found.run() and found.claims.all() else None
+    except Exception:  # any object may be in any field
+        return None
+
+
 class _Check:
     def __init__(self, cert: BoundsCertificate):
         self.cert = c = cert

@@ -138,11 +138,40 @@ class InputSearch:
         inner = torch.full((1, net.n), -torch.inf, dtype=torch.float64)
         return cls(net, wanted, SplitTree(), np.zeros(1, np.int64), *whole, np.full(1, -np.inf), (inner, -inner))
 
-    def step(self, most: int) -> tuple[Float[np.ndarray, "C p"], float]:
+    @property
+    def left(self) -> int:
+        """Number of open boxes."""
+        return len(self.nodes)
+
+    @property
+    def worst(self) -> float:
+        """How far the open box that is furthest from proved is from it, at least."""
+        return float(self.bound.min(initial=np.inf))
+
+    @property
+    def proof(self) -> SplitTree:
+        """What a safe answer follows from."""
+        return self.tree
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Arrays from which `restore` goes on."""
+        own = {name: getattr(self, name) for name in ("nodes", "lower", "upper", "bound")}
+        tree = {name: getattr(self.tree, name) for name in ("axis", "at", "children")}
+        return own | tree | {"points": np.asarray(self.points)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from arrays of the same search; bounds of pre-activations are found again."""
+        self.points = int(state["points"])
+        self.tree = SplitTree(state["axis"], state["at"], state["children"])
+        self.nodes, self.lower, self.upper, self.bound = (state[k] for k in ("nodes", "lower", "upper", "bound"))
+        inner = torch.full((len(self.nodes), self.net.n), -torch.inf, dtype=torch.float64)
+        self.inner = inner, -inner
+
+    def step(self, most: int) -> Float[np.ndarray, "C p"]:
         """Look at up to `most` boxes: drop those that are proved and halve the others.
 
         Returns:
-            inputs that may break the property, and the least distance from proved among the boxes that were looked at.
+            inputs that may break the property.
         """
         order = np.argsort(self.bound, kind="stable")
         chosen, rest = order[:most], order[most:]
@@ -179,7 +208,7 @@ class InputSearch:
         still = torch.from_numpy(open_)
         low, high = (torch.cat([v[rest], w[still], w[still]]) for v, w in zip(self.inner, inner, strict=True))
         self.inner = low, high
-        return candidates, float(slack.min(initial=np.inf))
+        return candidates
 
 
 def row_slack(

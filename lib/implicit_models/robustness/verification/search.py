@@ -10,7 +10,6 @@ Source:
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import time
@@ -19,26 +18,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from jaxtyping import Float
 
-from implicit_models.robustness.bound_methods import bounds
-from implicit_models.robustness.checking.checker import CheckResult, check
-from implicit_models.robustness.input_sets import Box
 from implicit_models.robustness.layered.backward import Inputs
 from implicit_models.robustness.layered.crown import layer_bounds
-from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree, row_slack
+from implicit_models.robustness.layered.input_splits import InputSearch, SplitTree
 from implicit_models.robustness.layered.network import LayeredNetwork
 from implicit_models.robustness.layered.reading import layers_of
-from implicit_models.robustness.problem import Problem, problem
+from implicit_models.robustness.layered.unit_splits import UnitSearch, can_split
+from implicit_models.robustness.layered.unit_tree import UnitTree
+from implicit_models.robustness.problem import problem
 from implicit_models.robustness.properties import Property
+from implicit_models.robustness.verification import checkpoint as files
 from implicit_models.status import Status
 from implicit_models.summaries import summary
 
 BATCH = 2048  # boxes at once
-CHECKED_PARTS, CHECKED_BYTES = 256, 2**26  # that are checked at once, and of their multipliers
-HALVINGS, MOST_SMALLER = 24, 512  # of parts that the checker does not prove as they are
+UNIT_BATCH = 512  # parts with signs at once
+FEW_INPUTS = 12  # up to which boxes are halved
 SAVE_EVERY_S = 30.0
 ATTACK_STEPS, ATTACK_STARTS = 40, 64
 
@@ -54,7 +52,7 @@ class Verification:
         nodes: parts that were looked at.
         seconds: of the search.
         reason: why the answer is unknown, else "".
-        tree: the parts, for `check_verification`; None unless safe.
+        tree: the parts, and the multipliers of those with signs, for `check_verification`; None unless safe.
     """
 
     status: Status
@@ -63,7 +61,7 @@ class Verification:
     nodes: int
     seconds: float
     reason: str
-    tree: SplitTree | None
+    tree: SplitTree | UnitTree | None
 
     def __repr__(self) -> str:
         return summary(self, "status", "witness", "bound", "nodes", "seconds", "reason")
@@ -76,7 +74,8 @@ def verify_property(
     timeout: float | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike | None = None,
-    batch: int = BATCH,
+    splits: str = "auto",
+    batch: int | None = None,
     seed: int = 0,
 ) -> Verification:
     """Whether no input of a box has an unsafe output.
@@ -87,15 +86,17 @@ def verify_property(
         timeout: seconds; None for no limit.
         progress: say on standard error, once in a second, how far the search is.
         checkpoint: file in which the search is kept, and from which an interrupted one of the same property goes on.
-        batch: parts of the box that are bounded at once.
+        splits: "inputs" halves boxes, "units" takes ReLUs on either side of their kink; "auto" is the former for up to
+            12 inputs, and for networks without such units.
+        batch: parts that are bounded at once.
         seed: of the search for an unsafe input before.
 
     Returns:
         `Verification`. Interrupted from the keyboard, it leaves the checkpoint and raises KeyboardInterrupt.
 
     Raises:
-        ValueError: for a property of other numbers of inputs or outputs, a checkpoint of another one, or a model with
-            feedback.
+        ValueError: for a property of other numbers of inputs or outputs, a checkpoint of another one, a model with
+            feedback, or other splits.
     """
     task = problem(model)
     net = layers_of(task)
@@ -106,43 +107,49 @@ def verify_property(
             f"the property is of {len(wanted.lower)} inputs and {wanted.unsafe[0].A.shape[1]} outputs, the model has"
             f" {task.p} and {task.q}"
         )
+    if splits not in ("auto", "inputs", "units"):
+        raise ValueError(f"splits must be 'auto', 'inputs' or 'units', got {splits!r}")
+    if splits == "units" and not can_split(net):
+        raise ValueError("no unit of this network has a kink: only its inputs can be split")
+    units = splits == "units" or (splits == "auto" and task.p > FEW_INPUTS and can_split(net))
     clock = _Clock(timeout, progress)
-    search = InputSearch.of(net, wanted)
+    search: InputSearch | UnitSearch = UnitSearch(net, task, wanted) if units else InputSearch.of(net, wanted)
+    batch = batch or (UNIT_BATCH if units else BATCH)
     path = None if checkpoint is None else Path(checkpoint)
-    model_digest = "" if path is None else _digest(task)
+    model_digest = "" if path is None else files.digest(task)
     if path is not None and path.exists():
-        clock.nodes = _restored(search, path, model_digest)
+        clock.nodes = files.restored(search, path, model_digest)
     witness = _attacked(net, wanted, seed) if not clock.nodes else None
     worst = -np.inf
     saved = time.monotonic()
-    while witness is None and len(search.nodes) and not clock.over():
-        count = min(len(search.nodes), batch)
+    while witness is None and search.left and not clock.over():
+        count = min(search.left, batch)
         try:
-            candidates, _ = search.step(count)
+            candidates = search.step(count)
         except KeyboardInterrupt:
             if path is not None:
-                _save(search, path, clock.nodes, model_digest)
+                files.save(search, path, clock.nodes, model_digest)
             raise
         clock.nodes += count
         witness = first_unsafe(net, wanted, candidates)
-        worst = float(search.bound.min(initial=np.inf))
-        clock.say(len(search.nodes), worst)
+        worst = search.worst
+        clock.say(search.left, worst)
         if path is not None and time.monotonic() - saved > SAVE_EVERY_S:
-            _save(search, path, clock.nodes, model_digest)
+            files.save(search, path, clock.nodes, model_digest)
             saved = time.monotonic()
-    if path is not None and witness is None and len(search.nodes):
-        _save(search, path, clock.nodes, model_digest)
-    safe = witness is None and not len(search.nodes) and not search.points
+    if path is not None and witness is None and search.left:
+        files.save(search, path, clock.nodes, model_digest)
+    safe = witness is None and not search.left and not search.points
     status = Status.UNSAFE if witness is not None else Status.SAFE if safe else Status.UNKNOWN
-    edge = "an input is on the edge of the unsafe set"
+    edge = "a part that cannot be split is on the edge of the unsafe set"
     return Verification(
         status,
         witness,
         0.0 if safe else worst,
         clock.nodes,
         clock.seconds(),
-        "" if status != Status.UNKNOWN else "timeout" if len(search.nodes) else edge,
-        search.tree if safe else None,
+        "" if status != Status.UNKNOWN else "timeout" if search.left else edge,
+        search.proof if safe else None,
     )
 
 
@@ -201,61 +208,6 @@ def _attacked(net: LayeredNetwork, wanted: Property, seed: int) -> Float[np.ndar
     return None
 
 
-def check_verification(model: Any, wanted: Property, found: Verification) -> CheckResult:
-    """Whether a safe answer is proved: its parts cover the box, and the checker proves the bounds of each.
-
-    The multipliers of the parts are found again, and count only if `check` verifies them by the matrices: a tree of
-    ten thousand parts need not hold a gigabyte of them.
-
-    Args:
-        model: the model.
-        wanted: the property.
-        found: the answer.
-
-    Returns:
-        `CheckResult`, one entry a part.
-    """
-    if found.status != Status.SAFE or found.tree is None:
-        return CheckResult(np.zeros(0, bool), "there is no proof of an answer that is not safe")
-    try:
-        lower, upper = found.tree.leaves(wanted.lower, wanted.upper)
-    except (ValueError, IndexError) as error:
-        return CheckResult(np.zeros(0, bool), f"the parts are malformed: {error}")
-    task = problem(model)
-    good = np.zeros(len(lower), bool)
-    most = max(1, min(CHECKED_PARTS, CHECKED_BYTES // (48 * (task.n + 1) ** 2)))
-    whole = np.where(wanted.upper > wanted.lower, wanted.upper - wanted.lower, 1.0)
-    for begin in range(0, len(lower), most):
-        part = np.arange(begin, min(len(lower), begin + most))
-        lows, highs = lower[part], upper[part]
-        good[part] = True
-        for _ in range(HALVINGS):
-            bad = ~_proved(task, wanted, lows, highs)
-            part, lows, highs = part[bad], lows[bad], highs[bad]
-            if not part.size or part.size > MOST_SMALLER:
-                break
-            # the search also knew the bounds of what a part is a half of: smaller parts do without
-            axis = ((highs - lows) / whole).argmax(axis=1)
-            at = (0.5 * (lows + highs))[np.arange(len(axis)), axis]
-            below, above = highs.copy(), lows.copy()
-            below[np.arange(len(axis)), axis] = above[np.arange(len(axis)), axis] = at
-            part = np.concatenate([part, part])
-            lows, highs = np.concatenate([lows, above]), np.concatenate([below, highs])
-        good[part] = False
-    bad = np.flatnonzero(~good)
-    return CheckResult(good, f"part {bad[0]} of {len(good)} is not proved" if bad.size else "")
-
-
-def _proved(task: Problem, wanted: Property, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """(N,) whether the checker proves the property on each box."""
-    matrix, right = wanted.rows
-    centre = 0.5 * (lower + upper)
-    radius = np.nextafter(np.maximum(upper - centre, centre - lower), np.inf)
-    found = bounds(task, centre, Box(radius), sides="lower", spec=matrix)
-    slack, _ = row_slack(wanted, np.nextafter(found.lb - right, -np.inf))
-    return check(found.cert).samples & (slack > 0)
-
-
 class _Clock:
     """Time and progress of a search."""
 
@@ -273,57 +225,3 @@ class _Clock:
         if self.progress and time.monotonic() - self.said > 1:
             self.said = time.monotonic()
             print(f"{self.nodes} parts, {left} open, {worst:.4g} from proved, {self.seconds():.0f} s", file=sys.stderr)
-
-
-def _identity(wanted: Property) -> np.ndarray:
-    return np.concatenate([wanted.lower, wanted.upper, *(v.ravel() for v in wanted.rows)])
-
-
-def _digest(task: Problem) -> str:
-    """Of everything that the outputs depend on."""
-    found = hashlib.sha256(repr((task.activation.segments, task.n, task.p, task.q)).encode())
-    for M in (task.A, task.B, task.C, task.D, task.b, task.d):
-        M = sp.coo_array(np.atleast_2d(M) if isinstance(M, np.ndarray) else M)
-        for part in (*M.coords, M.data):
-            found.update(np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
-
-
-def _save(search: InputSearch, path: Path, nodes: int, model: str) -> None:
-    tree = search.tree
-    beside = path.with_name(f".{path.name}.{os.getpid()}.npz")
-    np.savez(
-        beside,
-        property=_identity(search.wanted),
-        model=model,
-        points=search.points,
-        looked_at=nodes,
-        axis=tree.axis,
-        at=tree.at,
-        children=tree.children,
-        nodes=search.nodes,
-        lower=search.lower,
-        upper=search.upper,
-        bound=search.bound,
-    )
-    os.replace(beside, path)
-
-
-def _restored(search: InputSearch, path: Path, model: str) -> int:
-    try:
-        with np.load(path) as kept:
-            found = dict(kept)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from error
-    if missing := {"property", "model", "points", "looked_at"} - found.keys():
-        raise ValueError(f"the checkpoint {path} lacks {', '.join(sorted(missing))}")
-    if not np.array_equal(found["property"], _identity(search.wanted)):
-        raise ValueError(f"the checkpoint {path} is of another property")
-    if found["model"] != model:
-        raise ValueError(f"the checkpoint {path} is of another model")
-    search.points = int(found["points"])
-    search.tree = SplitTree(found["axis"], found["at"], found["children"])
-    search.nodes, search.lower, search.upper, search.bound = (found[k] for k in ("nodes", "lower", "upper", "bound"))
-    inner = torch.full((len(search.nodes), search.net.n), -torch.inf, dtype=torch.float64)
-    search.inner = inner, -inner
-    return int(found["looked_at"])

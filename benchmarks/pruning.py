@@ -167,7 +167,9 @@ def run(quick: bool) -> harness.Report:
         if not path.exists():
             found = in_a_process("pruning", function, *arguments)
             path.write_text(json.dumps(found))
-            print(function, *arguments, flush=True)
+            accuracies = {"": found} if "accuracy" in found else found
+            line = ", ".join(f"{share} {c['accuracy']:.2f} %".strip() for share, c in accuracies.items())
+            print(function, *arguments, line, flush=True)
         return json.loads(path.read_text())
 
     cell("ours", m, 0, shares)

@@ -16,9 +16,14 @@ from .problem import Perspective as Perspective
 from .problem import Ridge as Ridge
 from .problem import Share as Share
 from .problem import Tolerance as Tolerance
+from .pruning.channels.network import SmallerNetwork as SmallerNetwork
+from .pruning.channels.settings import Channels as Channels
 from .pruning.files import load_state as load_state
 from .pruning.network import SparseNetwork as SparseNetwork
+from .pruning.patterns import TwoOfFour as TwoOfFour
 from .pruning.settings import OptimalBrainSurgeon as OptimalBrainSurgeon
+from .pruning.skipping import CompiledNetwork as CompiledNetwork
+from .pruning.skipping import compiled as compiled
 from .report import ColumnsExcluded as ColumnsExcluded
 from .report import MoreEntries as MoreEntries
 from .report import MoreParameters as MoreParameters
@@ -42,3 +47,4 @@ from .solvers.rows import solve_rows as solve_rows
 from .solvers.screening import Screening as Screening
 from .solvers.screening import screen as screen
 from .sparse_model import SparseModel as SparseModel
+from .structured import prune as prune

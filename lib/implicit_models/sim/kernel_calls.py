@@ -22,6 +22,7 @@ def call_all() -> None:
     from implicit_models.sim.solvers.perspective import solve_perspective_rows
     from implicit_models.sim.solvers.refit import one_sided
     from implicit_models.sim.solvers.rows import path_rows
+    from implicit_models.sim.solvers.sparse_convolution import convolve_lines, kernel_rows
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])
@@ -40,3 +41,7 @@ def call_all() -> None:
     backward_elimination(np.eye(3), np.ones((1, 3)))
     exchange(np.eye(3), np.ones((1, 3)), part[None])
     one_sided(np.eye(3), G, np.ones((1, 3)), np.zeros(1), C, C, 0.1)
+    x = np.zeros((1, 3, 48), np.float32)  # one point and its margin
+    convolve_lines(
+        x.reshape(-1), kernel_rows(np.ones((1, 1, 1, 1)), np.zeros(1), (1, 1), 1), False, x, False, x, (1, 1), 1
+    )

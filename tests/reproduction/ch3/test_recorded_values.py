@@ -8,6 +8,7 @@ import pytest
 
 from reproduction.ch3_bisection import measures as bisection
 from reproduction.ch3_elimination import measures as elimination
+from reproduction.ch3_elimination import quake_measures
 from reproduction.ch3_newsgroups import measures as newsgroups
 from reproduction.ch3_perspective import measures as perspective
 from reproduction.ch3_resnet20_cifar import measures as resnet
@@ -69,8 +70,8 @@ def test_elimination_drops_counts_and_times():
     values, recorded = elimination.recorded_removal(curves)
     assert values["accuracy_wide_correlation_90"] == ([60.0], "%") and values["failed_rows"] == 2
     assert list(recorded) == ["removal/wide/correlation", "removal/wide/random"]
-    lost = elimination.lost_of_images({"head_wide_correlation_0": [90.0], "head_wide_correlation_90": [50.0]})
-    assert lost == {"fashion_lost_90": ([50.0], "%")} and elimination.lost_of_images({}) == {}
+    lost = quake_measures.lost_of_images({"head_wide_correlation_0": [90.0], "head_wide_correlation_90": [50.0]})
+    assert lost == {"fashion_lost_90": ([50.0], "%")} and quake_measures.lost_of_images({}) == {}
 
 
 def test_text_classifier_sizes_and_plateaus():

@@ -58,7 +58,7 @@ confirm: setup  ## carry full results over a change of the code, where quick run
 	@touch $@
 
 bench: setup .venv/.peers  ## every benchmark, peers side by side; results under benchmarks/results/
-	@failed=; for area in $$(cd benchmarks && grep -l '^    harness.main' *.py | grep -v robustness_ | sed 's/\.py//'); do \
+	@failed=; for area in $$(cd benchmarks && grep -l '^    harness.main' *.py | sed 's/\.py//'); do \
 	  $(RUN) -m benchmarks.$$area --json benchmarks/results/$$area.json || failed="$$failed $$area"; done; \
 	test -z "$$failed" || { echo "make bench: checks failed in:$$failed"; exit 1; }
 

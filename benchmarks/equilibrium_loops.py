@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks import harness
-from benchmarks.equilibrium_peers import jax_loop, torch_loop
+from benchmarks.parts.equilibrium_peers import jax_loop, torch_loop
 
 KINDS = ("gaussian", "projected", "positive")
 FLOOR, GOAL = 1.0, 1.5

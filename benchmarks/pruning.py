@@ -98,7 +98,7 @@ def _weights(network):
 
 def peers() -> dict[str, Callable[..., dict]]:
     """name -> (plan, images, share) -> steps."""
-    from benchmarks import pruning_peers as other
+    from benchmarks.parts import pruning_peers as other
 
     masks = {
         "network": lambda p, s: other.magnitude_masks(p, s, False),
@@ -151,7 +151,7 @@ def _digest() -> str:
     for folder in ("sim/pruning", "sim/solvers/best_subset", "tracing"):
         for path in sorted((root / "lib" / "implicit_models" / folder).glob("*.py")):
             found.update(path.read_bytes())
-    for name in ("pruning.py", "pruning_peers.py"):
+    for name in ("pruning.py", "parts/pruning_peers.py"):
         found.update((root / "benchmarks" / name).read_bytes())
     return found.hexdigest()[:16]
 

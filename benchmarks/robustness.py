@@ -7,7 +7,7 @@
                    programmes (highspy, warm) gain with the same pre-activation bounds, and the time of both
     large batch    10,000 images: the interval against the model's own forward pass, and the dual
     fuzz           10^6 pairs of a random model and an input: inclusions of all methods
-    sensitivity, training   see robustness_sensitivity and robustness_training
+    sensitivity, training   see parts.robustness_sensitivity and parts.robustness_training
 
 The dual relaxes as CROWN does, but chooses the lower line of each unit for each functional, and refines pre-activations
 in a second and third pass: it is tighter than auto_LiRPA's CROWN by that.
@@ -21,7 +21,8 @@ import time
 import numpy as np
 import torch
 
-from benchmarks import harness, robustness_cases, robustness_sensitivity, robustness_training
+from benchmarks import harness
+from benchmarks.parts import robustness_cases, robustness_sensitivity, robustness_training
 from implicit_models.robustness.attacks.options import PGD
 from implicit_models.robustness.bounding.options import Dual
 

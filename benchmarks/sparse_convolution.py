@@ -4,7 +4,7 @@ FILE`.
 The 3 x 3 layers of ResNet-20, and the network as a whole, at batch 64 on one thread, zeros at random places:
 
     dense     torch's convolution (oneDNN), which zeros do not speed up
-    lines     `solvers.sparse_convolution`, 16 samples side by side, values in that layout before and after
+    lines     `pruning.sparse_convolution`, 16 samples side by side, values in that layout before and after
     moved     the same with values brought into that layout and back
     csr       torch's product of a CSR matrix with the unfolded columns
     network   ResNet-20 as it is, and `compiled`, at several shares of zeros
@@ -48,7 +48,7 @@ def layer(channels: int, size: int, repeats: int) -> dict[str, float]:
     import torch
     from torch.nn import functional as F
 
-    from implicit_models.sim.solvers.sparse_convolution import LANES, convolve_lines, kernel_rows
+    from implicit_models.sim.pruning.sparse_convolution import LANES, convolve_lines, kernel_rows
 
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32)

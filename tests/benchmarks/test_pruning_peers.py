@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import pruning_peers as peers
+from benchmarks.parts import pruning_peers as peers
 from implicit_models.sim.pruning.layers import plan
 from implicit_models.tracing.reading import read
 

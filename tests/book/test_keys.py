@@ -4,6 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -232,18 +233,18 @@ print(rows)
 
 def test_slice_follows_loops_branches_and_functions():
     code = """
-state, best, other = 0, None, 1
-def step(value):
-    return value + shift
-shift = 2
-for _ in range(4):
-    if state > 3:
-        best = state
-        other = 5
-    state = step(state)
-results.record('best', best)
-"""
-    text = "\n".join(sliced(code))
+        state, best, other = 0, None, 1
+        def step(value):
+            return value + shift
+        shift = 2
+        for _ in range(4):
+            if state > 3:
+                best = state
+                other = 5
+            state = step(state)
+        results.record('best', best)
+    """
+    text = "\n".join(sliced(textwrap.dedent(code)))
     assert "state = step(state)" in text and "return value + shift" in text and "shift = 2" in text
     assert "other = 5" not in text
 

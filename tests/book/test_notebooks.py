@@ -743,7 +743,8 @@ def test_numbers_of_the_built_book(checked):
         pytest.skip("the book is not built (make book)")
     if not content["values"]:
         pytest.skip("a run on stand-in data publishes nothing (IMPLICIT_DATA, Fashion-MNIST)")
-    CHECKS[checked](content["values"], content["curves"])
+    assert_holds = CHECKS[checked]  # whatever the seed
+    assert_holds(content["values"], content["curves"])
 
 
 def rerun(name, folder, *parameters):

@@ -28,7 +28,7 @@ def ohlcv(bars, names="open high low close volume"):
     return dict(zip(names.split(), (bars.open, bars.high, bars.low, bars.close, bars.volume)))
 
 
-def same(path, market, **options):
+def assert_same_bars(path, market, **options):
     bars, report = read_bars(path, **options)
     np.testing.assert_array_equal(bars.time, market.time)
     for name in ("open", "high", "low", "close"):
@@ -56,9 +56,9 @@ def test_csv_of_yfinance_with_its_header_of_three_lines(market, tmp_path, ticker
     path = tmp_path / "amc.csv"
     yahoo(market, tickers).to_csv(path)
     assert path.read_text().splitlines()[2].startswith("Datetime")
-    same(path, market, ticker="AMC")
+    assert_same_bars(path, market, ticker="AMC")
     if len(tickers) == 1:
-        same(path, market)
+        assert_same_bars(path, market)
         with pytest.raises(BarsError, match="ticker='GME' is not among AMC"):
             read_bars(path, ticker="GME")
     else:
@@ -73,7 +73,7 @@ def test_parquet_of_yfinance_with_two_levels_of_columns(market, tmp_path, by_tic
     path = tmp_path / "amc.parquet"
     frame = yahoo(market, ["AMC", "GME"])
     (frame.swaplevel(axis=1).sort_index(axis=1) if by_ticker else frame).to_parquet(path)
-    same(path, market, ticker="AMC")
+    assert_same_bars(path, market, ticker="AMC")
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -84,10 +84,10 @@ def test_arrow_typed_parquet_with_a_time_zone(market, tmp_path, unit):
     time = pa.array(market.time.astype(f"datetime64[{unit}]").astype("int64"), pa.timestamp(unit, tz=NEW_YORK))
     table = pa.table({"timestamp": time} | {name: pa.array(values) for name, values in ohlcv(market).items()})
     pq.write_table(table, tmp_path / "amc.parquet")
-    same(tmp_path / "amc.parquet", market)
+    assert_same_bars(tmp_path / "amc.parquet", market)
     frame = table.to_pandas(types_mapper=pd.ArrowDtype)
     frame.to_parquet(tmp_path / "arrow.parquet")
-    same(tmp_path / "arrow.parquet", market)
+    assert_same_bars(tmp_path / "arrow.parquet", market)
 
 
 @pytest.mark.parametrize("name", ["amc.PARQUET", "AMC.CSV", "amc.Csv.gz", "amc.txt", "AMC.CSV.GZ"])
@@ -101,7 +101,7 @@ def test_capital_endings_and_gzip(market, tmp_path, name):
     else:
         text = frame.to_csv(index=False).encode()
         path.write_bytes(gzip.compress(text) if name.lower().endswith("gz") else text)
-    same(path, market)
+    assert_same_bars(path, market)
 
 
 def test_date_and_time_in_two_columns(market, tmp_path):
@@ -110,7 +110,7 @@ def test_date_and_time_in_two_columns(market, tmp_path):
         | ohlcv(market, "Open High Low Close Volume")
     )
     frame.to_csv(tmp_path / "amc.csv", index=False)
-    same(tmp_path / "amc.csv", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "amc.csv", market, time_zone=NEW_YORK)
     with pytest.raises(BarsError, match="have no offset: say time_zone"):
         read_bars(tmp_path / "amc.csv")
 
@@ -120,7 +120,7 @@ def test_stooq(market, tmp_path, clock):
     head = {"<TICKER>": "AMC.US", "<PER>": "1", "<DATE>": local(market, "%Y%m%d"), "<TIME>": local(market, clock)}
     frame = pd.DataFrame(head | ohlcv(market, "<OPEN> <HIGH> <LOW> <CLOSE> <VOL>") | {"<OPENINT>": 0})
     frame.to_csv(tmp_path / "amc.us.txt", index=False)
-    same(tmp_path / "amc.us.txt", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "amc.us.txt", market, time_zone=NEW_YORK)
 
 
 def test_a_clock_that_lost_its_leading_zero(market, tmp_path):
@@ -128,26 +128,26 @@ def test_a_clock_that_lost_its_leading_zero(market, tmp_path):
     clock = [str(int(text)) for text in local(market, "%H%M%S")]
     frame = pd.DataFrame({"date": local(market, "%Y%m%d"), "time": clock} | ohlcv(market))
     frame.to_csv(tmp_path / "amc.csv", index=False)
-    same(tmp_path / "amc.csv", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "amc.csv", market, time_zone=NEW_YORK)
 
 
 def test_metatrader_5_export(market, tmp_path):
     head = {"<DATE>": local(market, "%Y.%m.%d"), "<TIME>": local(market, "%H:%M:%S")}
     frame = pd.DataFrame(head | ohlcv(market, "<OPEN> <HIGH> <LOW> <CLOSE> <TICKVOL>") | {"<SPREAD>": 1})
     frame.to_csv(tmp_path / "AMC_M1.csv", index=False, sep="\t")
-    same(tmp_path / "AMC_M1.csv", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "AMC_M1.csv", market, time_zone=NEW_YORK)
 
 
 def test_metatrader_4_export_without_a_header(market, tmp_path):
     frame = pd.DataFrame({"d": local(market, "%Y.%m.%d"), "t": local(market, "%H:%M")} | ohlcv(market))
     frame.to_csv(tmp_path / "AMC1.csv", index=False, header=False)
-    same(tmp_path / "AMC1.csv", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "AMC1.csv", market, time_zone=NEW_YORK)
 
 
 def test_firstrate_without_a_header(market, tmp_path):
     frame = pd.DataFrame({"t": local(market, "%Y-%m-%d %H:%M:%S")} | ohlcv(market))
     frame.to_csv(tmp_path / "AMC_1min.txt", index=False, header=False)
-    same(tmp_path / "AMC_1min.txt", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "AMC_1min.txt", market, time_zone=NEW_YORK)
     frame.assign(more=1, again=2).to_csv(tmp_path / "odd.txt", index=False, header=False)
     with pytest.raises(BarsError, match="no header, and 8 columns"):
         read_bars(tmp_path / "odd.txt", time_zone=NEW_YORK)
@@ -165,7 +165,7 @@ def test_a_zone_behind_every_time(market, tmp_path, zone, form):
     """Interactive Brokers writes the zone's name, Dukascopy its offset."""
     frame = pd.DataFrame({"Date": local(market, form)} | ohlcv(market))
     frame.to_csv(tmp_path / "amc.csv", index=False)
-    same(tmp_path / "amc.csv", market)  # all of these days are in winter time
+    assert_same_bars(tmp_path / "amc.csv", market)  # all of these days are in winter time
     with pytest.raises(BarsError, match="carry an offset, and time_zone="):
         read_bars(tmp_path / "amc.csv", time_zone="UTC")
 
@@ -175,7 +175,7 @@ def test_two_zones_in_one_file(tmp_path):
     summer = bars.date > np.datetime64("2021-03-14")
     text = np.where(summer, local(bars, "%Y%m%d %H:%M:%S EDT"), local(bars, "%Y%m%d %H:%M:%S EST"))
     pd.DataFrame({"date": text} | ohlcv(bars)).to_csv(tmp_path / "amc.csv", index=False)
-    same(tmp_path / "amc.csv", bars)
+    assert_same_bars(tmp_path / "amc.csv", bars)
 
 
 def test_dukascopy_in_gmt(market, tmp_path):
@@ -183,7 +183,7 @@ def test_dukascopy_in_gmt(market, tmp_path):
     pd.DataFrame({"Gmt time": time} | ohlcv(market, "Open High Low Close Volume")).to_csv(
         tmp_path / "a.csv", index=False
     )
-    same(tmp_path / "a.csv", market)
+    assert_same_bars(tmp_path / "a.csv", market)
 
 
 def test_alpha_vantage(market, tmp_path):
@@ -192,7 +192,7 @@ def test_alpha_vantage(market, tmp_path):
     )
     with pytest.raises(BarsError, match="out_of_order"):  # it begins with the latest
         read_bars(tmp_path / "a.csv", time_zone=NEW_YORK)
-    same(tmp_path / "a.csv", market, time_zone=NEW_YORK, accept=["out_of_order"])
+    assert_same_bars(tmp_path / "a.csv", market, time_zone=NEW_YORK, accept=["out_of_order"])
 
 
 def test_polygon_flat_file(market, tmp_path):
@@ -200,7 +200,7 @@ def test_polygon_flat_file(market, tmp_path):
     frame = pd.DataFrame({"ticker": "AMC"} | ohlcv(market) | {"window_start": time, "transactions": 3})
     other = frame.assign(ticker="GME", close=1.0)
     pd.concat([frame, other]).to_csv(tmp_path / "2021.csv.gz", index=False)
-    same(tmp_path / "2021.csv.gz", market, ticker="AMC")
+    assert_same_bars(tmp_path / "2021.csv.gz", market, ticker="AMC")
     with pytest.raises(BarsError, match="ticker='T' is not among AMC, GME"):
         read_bars(tmp_path / "2021.csv.gz", ticker="T")
 
@@ -208,16 +208,16 @@ def test_polygon_flat_file(market, tmp_path):
 def test_tradingview_export(market, tmp_path):
     frame = pd.DataFrame({"time": market.time.astype("int64")} | ohlcv(market, "open high low close Volume"))
     frame.to_csv(tmp_path / "BATS_AMC, 1.csv", index=False)
-    same(tmp_path / "BATS_AMC, 1.csv", market)
+    assert_same_bars(tmp_path / "BATS_AMC, 1.csv", market)
     stamped = [t.isoformat() for t in pd.DatetimeIndex(market.time).tz_localize("UTC").tz_convert(NEW_YORK)]
     frame.assign(time=stamped).to_csv(tmp_path / "iso.csv", index=False)
-    same(tmp_path / "iso.csv", market)
+    assert_same_bars(tmp_path / "iso.csv", market)
 
 
 def test_semicolons(market, tmp_path):
     frame = pd.DataFrame({"Datetime": local(market, "%Y-%m-%d %H:%M")} | ohlcv(market))
     frame.to_csv(tmp_path / "amc.csv", index=False, sep=";")
-    same(tmp_path / "amc.csv", market, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "amc.csv", market, time_zone=NEW_YORK)
 
 
 @pytest.mark.parametrize("form", ["%d/%m/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%m-%d-%Y %I:%M %p", "%d/%m/%y %H:%M"])
@@ -226,7 +226,7 @@ def test_days_and_months_that_could_be_exchanged_are_refused(market, tmp_path, f
     pd.DataFrame({"Date": local(market, form)} | ohlcv(market)).to_csv(path, index=False)
     with pytest.raises(BarsError, match="days and months could be exchanged: say date_format="):
         read_bars(path, time_zone=NEW_YORK)
-    same(path, market, time_zone=NEW_YORK, date_format=form)
+    assert_same_bars(path, market, time_zone=NEW_YORK, date_format=form)
     with pytest.raises(BarsError, match="date_format='%Y' does not fit"):
         read_bars(path, time_zone=NEW_YORK, date_format="%Y")
 
@@ -235,7 +235,7 @@ def test_days_and_months_that_could_be_exchanged_are_refused(market, tmp_path, f
 def test_a_day_above_12_says_which_is_the_month(tmp_path, form):
     bars = minute_market(3, "2021-03-11", "2021-03-16")
     pd.DataFrame({"Date": local(bars, form)} | ohlcv(bars)).to_csv(tmp_path / "amc.csv", index=False)
-    same(tmp_path / "amc.csv", bars, time_zone=NEW_YORK)
+    assert_same_bars(tmp_path / "amc.csv", bars, time_zone=NEW_YORK)
 
 
 def test_five_minute_bars_are_what_they_are(market, tmp_path):

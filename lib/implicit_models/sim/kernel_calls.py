@@ -14,6 +14,7 @@ def call_all() -> None:
     from implicit_models.sim.network.working_rows import solve_working
     from implicit_models.sim.parallel.run import SERIAL
     from implicit_models.sim.problem import Cardinality, L1Ball, Tolerance
+    from implicit_models.sim.pruning.sparse_convolution import convolve_lines, kernel_rows
     from implicit_models.sim.solvers.best_subset.backward import backward_elimination
     from implicit_models.sim.solvers.best_subset.exchange import exchange
     from implicit_models.sim.solvers.bisection import solve_on_path
@@ -22,7 +23,6 @@ def call_all() -> None:
     from implicit_models.sim.solvers.perspective import solve_perspective_rows
     from implicit_models.sim.solvers.refit import one_sided
     from implicit_models.sim.solvers.rows import path_rows
-    from implicit_models.sim.solvers.sparse_convolution import convolve_lines, kernel_rows
 
     G, C, zz = np.eye(3), np.ones((1, 3)), np.ones(1)
     part = np.array([True, True, False])

@@ -46,7 +46,7 @@ def file_of(folder, nodes, shape, constants=None, *, opset=17, outputs=("y",), k
     return path
 
 
-def agrees(path, shape, *, model=True, tol=1e-12, of=None):
+def assert_agrees(path, shape, *, model=True, tol=1e-12, of=None):
     """The network, and the implicit model, make what onnx's evaluator, or `of`, makes of each sample."""
     network = network_from_onnx(path)
     u = np.random.default_rng(1).standard_normal((4, *network.input_shape))
@@ -329,7 +329,7 @@ CASES = {
 def test_operators_say_what_onnx_says(tmp_path, name):
     nodes, shape, constants, opset = CASES[name]
     path = file_of(tmp_path, nodes, shape, constants, opset=opset)
-    agrees(path, shape, tol=1e-12)
+    assert_agrees(path, shape, tol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_convolutions_and_pooling_of_any_padding(tmp_path_factory, data):
         return
     # the evaluator loses windows of a maximum that is padded unevenly
     by_hand = lambda x: maxima(x, kernel, strides, padding_of(rest, sizes, kernel, strides))
-    agrees(path, shape, model=False, of=by_hand if kind == "MaxPool" else None)
+    assert_agrees(path, shape, model=False, of=by_hand if kind == "MaxPool" else None)
 
 
 def padding_of(rest, sizes, kernel, strides):
@@ -412,7 +412,7 @@ def small(folder, **more):
 
 
 def test_a_product_and_a_row_are_one_linear_layer(tmp_path):
-    network = agrees(small(tmp_path), ["N", 3])
+    network = assert_agrees(small(tmp_path), ["N", 3])
     assert [type(m).__name__ for m in network.children()] == ["Linear", "ReLU", "Linear"]
     assert not network.training and network.input_shape == (3,)
 

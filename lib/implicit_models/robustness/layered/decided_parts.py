@@ -11,6 +11,7 @@ from jaxtyping import Float, Int8
 from scipy.optimize import linprog
 from torch import Tensor
 
+from implicit_models.activations import Segment
 from implicit_models.robustness.layered.backward import Inputs
 from implicit_models.robustness.layered.lines import PIECEWISE
 from implicit_models.robustness.layered.network import Affine, LayeredNetwork, Units
@@ -31,10 +32,14 @@ class LeastOnPart:
     beta: Float[np.ndarray, " n"]
 
 
+def segments_of(net: LayeredNetwork) -> list[Segment]:
+    """The maps of all units, layer after layer."""
+    return [s for value in net.values if isinstance(value, Units) for s in value.activation.segments]
+
+
 def is_affine_on_parts(net: LayeredNetwork) -> bool:
     """Whether signs of all units leave an affine map."""
-    units = [net.values[k - 1] for k in net.units()]
-    return all(s.name in PIECEWISE for v in units for s in v.activation.segments)  # type: ignore[union-attr]
+    return all(s.name in PIECEWISE for s in segments_of(net))
 
 
 def least_on_part(

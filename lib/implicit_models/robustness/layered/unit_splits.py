@@ -30,7 +30,7 @@ from torch import Tensor
 
 from implicit_models.robustness.layered.backward import Inputs, Ranges, lower_bounds
 from implicit_models.robustness.layered.crown import layer_bounds
-from implicit_models.robustness.layered.decided_parts import is_affine_on_parts, least_on_part
+from implicit_models.robustness.layered.decided_parts import is_affine_on_parts, least_on_part, segments_of
 from implicit_models.robustness.layered.input_splits import centred
 from implicit_models.robustness.layered.lines import PIECEWISE, Lines, lines
 from implicit_models.robustness.layered.network import LayeredNetwork, Units
@@ -409,8 +409,7 @@ def _ascend(
 
 def can_split(net: LayeredNetwork) -> bool:
     """Whether some unit has a kink."""
-    units = [net.values[k - 1] for k in net.units()]
-    return any(s.name in PIECEWISE and s.slope != 1 for v in units for s in v.activation.segments)  # type: ignore[union-attr]
+    return any(s.name in PIECEWISE and s.slope != 1 for s in segments_of(net))
 
 
 def _negative_slopes(value: Units) -> Tensor:

@@ -7,49 +7,22 @@ where it lost weights, and the report names it. Whatever takes the network takes
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from implicit_models.sim.pruning.files import save_state
 from implicit_models.sim.pruning.layers import Plan, Weighted
+from implicit_models.sim.pruning.pruned_networks import PrunedNetwork
 from implicit_models.sim.pruning.report import PruningReport
-from implicit_models.summaries import summary
 from implicit_models.tracing.modules import MODULES
 from implicit_models.tracing.reparametrisation import plain_copy
 
 
-class SparseNetwork(nn.Module):
-    """See the module. Inputs and outputs are those of the network.
+class SparseNetwork(PrunedNetwork):
+    """See the module: `dense()` is the module as it was given, with zeros among its weights."""
 
-    Args:
-        network: with the weights that are left.
-        report: what is left of it, and what is proved.
-    """
-
-    def __init__(self, network: nn.Module, report: PruningReport):
-        super().__init__()
-        self.network, self.report = network, report
-
-    def __repr__(self) -> str:
-        return summary(self, "network", "report")
-
-    def forward(self, u: Float[Tensor, "N ..."]) -> Tensor:
-        """Outputs of the sparse network."""
-        return self.network(u)
-
-    def dense(self) -> nn.Module:
-        """A copy of the network as the module it was given as, with zeros among its weights: for state_dict,
-        torch.compile, export and everything else that takes a module, without this library."""
-        return copy.deepcopy(self.network)
-
-    def save(self, path: str | Path) -> None:
-        """Write its parameters and buffers, without the zeros; see `pruning.files`, and `load_state`."""
-        save_state(self.network.state_dict(), path)
+    report: PruningReport
 
 
 @torch.no_grad()

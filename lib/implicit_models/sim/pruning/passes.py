@@ -5,7 +5,7 @@ The network and the sparse one go side by side, step by step; of each only the v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -20,13 +20,19 @@ Visit = Callable[[int, Layer, Tensor, Target], Weighted]  # number, layer, its i
 
 
 def run_pass(
-    plan: Plan, u: Float[Tensor, "m ..."], visit: Visit | None, watch: Callable[[int, Layer, Tensor, Target], None]
+    plan: Plan,
+    u: Float[Tensor, "m ..."],
+    visit: Visit | None,
+    watch: Callable[[int, Layer, Tensor, Target], None] | None = None,
+    links: Mapping[str, Node] | None = None,
 ) -> dict[str, Weighted]:
     """The new steps of all layers, by the names of the old ones.
 
     visit: a layer's new step; None for a pass of the network alone, whose layers `watch` looks at. Both are given the
     layer's input and a function of a slice of the samples: the targets and the rest s of their pre-activations.
+    links: steps that the sparse network has in place of others without weights, by name.
     """
+    links = links or {}
     own: dict[str, Tensor] = {plan.steps[0].name: u}
     student = own if visit is None else dict(own)
     number = {layer.node.name: k for k, layer in enumerate(plan.layers)}
@@ -41,6 +47,7 @@ def run_pass(
             own[end] = _through(layer, layer.node, own)
             target = _target(layer, own, student)
             if visit is None:
+                assert watch is not None
                 watch(k, layer, own[read], target)
             else:
                 new[step.name] = visit(k, layer, student[read], target)
@@ -48,7 +55,7 @@ def run_pass(
         elif step.name not in within:
             own[step.name] = _batched(step, own)
             if visit is not None:
-                student[step.name] = _batched(step, student)
+                student[step.name] = _batched(links.get(step.name, step), student)
         for name in [name for name in own if last.get(name, -1) <= at]:
             own.pop(name)
             if visit is not None:

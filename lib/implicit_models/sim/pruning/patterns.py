@@ -71,7 +71,7 @@ def two_of_four_network(
             found.append(about)
             return step
 
-        new = run_pass(planned, data, visit, lambda *_: None)
+        new = run_pass(planned, data, visit)
         module = with_weights(network, planned, new)
     biases = {f"{c.name}.bias": c.rows for c in planned.layers if c.gets_bias(new[c.node.name])}
     left = sum(c.left for c in found) + sum(size for _, size in planned.kept)

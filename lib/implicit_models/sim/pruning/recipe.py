@@ -216,7 +216,7 @@ def _at_share(
         rows: list[Result] = []
         counts = shared_out(curves, effect, left)
         begin, before = time.process_time(), sum(clock.seconds.values())
-        new = run_pass(plan, u if rounded == how.rounds else few, visit(rounded, counts, rows), lambda *_: None)
+        new = run_pass(plan, u if rounded == how.rounds else few, visit(rounded, counts, rows))
         begin = clock("network", begin + sum(clock.seconds.values()) - before)
         if rounded < how.rounds:
             effect = _effects(plan, new, few, how, work)

@@ -1,6 +1,6 @@
 """A sparse network that skips its zeros: its convolutions compiled, 16 samples side by side.
 
-Convolutions over two axes, of one group, padded by zeros, take the kernels of `solvers.sparse_convolution`; the batch
+Convolutions over two axes, of one group, padded by zeros, take the kernels of `pruning.sparse_convolution`; the batch
 norm, the sum and the ReLU behind one are part of it where nothing else reads what lies between. Componentwise steps and
 sums stay in that layout; shortcuts that move entries do, too. Whatever else a network has is done by torch on values
 brought back to its layout, so that every network that is read can be compiled; it pays where most convolutions are
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from implicit_models.sim.solvers.sparse_convolution import LANES, KernelRows, convolve_lines, kernel_rows
+from implicit_models.sim.pruning.sparse_convolution import LANES, KernelRows, convolve_lines, kernel_rows
 from implicit_models.tracing.nodes import Activation, Convolution, Graph, Node, Normalisation, Sum, Take
 from implicit_models.tracing.reading import read
 

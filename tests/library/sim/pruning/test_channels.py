@@ -1,6 +1,7 @@
 """Networks with fewer channels: what goes together, what is left, and that the smaller module computes it."""
 
 import copy
+import functools
 import itertools
 
 import numpy as np
@@ -16,7 +17,10 @@ from implicit_models.sim.pruning.channels.recipe import cut_channels, masked_ste
 from implicit_models.sim.pruning.layers import plan
 from implicit_models.sim.solvers.best_subset.groups import Grouped, eliminate_groups
 from implicit_models.tracing.reading import read
+from trained_networks import error, trained
+from trained_networks import images as of_shape
 
+images = functools.partial(of_shape, shape=(3, 8, 8))
 FEW = OptimalBrainSurgeon(rounds=1, samples=60)
 
 
@@ -56,25 +60,6 @@ class Kinds(nn.Module):
         return self.two(F.relu(self.one(z)))
 
 
-def trained(network, shape, seed=0):
-    """Random weights, with statistics of batch norm that fit them."""
-    torch.manual_seed(seed)
-    for p in network.parameters():
-        if p.ndim > 1:
-            nn.init.normal_(p, std=(2 / p[0].numel()) ** 0.5)
-        else:
-            nn.init.uniform_(p, 0.2, 1.0)
-    network.train()
-    with torch.no_grad():
-        for _ in range(30):
-            network(torch.randn(60, *shape))
-    return network.eval()
-
-
-def images(m=120, shape=(3, 8, 8), seed=1):
-    return torch.randn(m, *shape, generator=torch.Generator().manual_seed(seed))
-
-
 def counted(network, u):
     """Multiplications of a sample, by hooks on the modules that run."""
     total, handles = [], []
@@ -90,12 +75,6 @@ def counted(network, u):
     for handle in handles:
         handle.remove()
     return sum(total)
-
-
-def error(model, network, u):
-    with torch.no_grad():
-        y, z = network(u), model(u)
-    return float(((y - z) ** 2).sum() / ((y - y.mean(0)) ** 2).sum())
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from implicit_models.sim.pruning.skipping import CompiledNetwork, compiled
-from implicit_models.sim.solvers.sparse_convolution import LANES, convolve_lines, kernel_rows
+from implicit_models.sim.pruning.sparse_convolution import LANES, convolve_lines, kernel_rows
 
 
 class Mixed(nn.Module):

@@ -25,6 +25,7 @@ from implicit_models.sim import (
 )
 from implicit_models.sim.pruning.layers import plan
 from implicit_models.tracing.reading import read
+from trained_networks import error, images, trained
 
 QUIET = Parallel(progress=False)
 FEW = SharedKernels(supports=OptimalBrainSurgeon(rounds=1, samples=60))
@@ -48,25 +49,6 @@ class Residual(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def trained(network, shape, seed=0):
-    """Random weights, with statistics of batch norm that fit them."""
-    torch.manual_seed(seed)
-    for p in network.parameters():
-        if p.ndim > 1:
-            nn.init.normal_(p, std=(2 / p[0].numel()) ** 0.5)
-        else:
-            nn.init.uniform_(p, 0.2, 1.0)
-    network.train()
-    with torch.no_grad():
-        for _ in range(30):
-            network(torch.randn(60, *shape))
-    return network.eval()
-
-
-def images(m=120, shape=(3, 9, 7), seed=1):
-    return torch.randn(m, *shape, generator=torch.Generator().manual_seed(seed))
-
-
 def zeros(network):
     return sum(
         int((m.weight == 0).sum()) for m in network.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Linear))
@@ -75,12 +57,6 @@ def zeros(network):
 
 def weights(network):
     return sum(m.weight.numel() for m in network.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Linear)))
-
-
-def error(model, network, u):
-    with torch.no_grad():
-        y, z = network(u), model(u)
-    return float(((y - z) ** 2).sum() / ((y - y.mean(0)) ** 2).sum())
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +245,7 @@ def test_targets_take_the_shortcut_off(residual):
         weight = layer.kernels() * (0.0 if layer.name == "project" else 1.0)
         return layer.with_kernels(weight, np.zeros(layer.rows))
 
-    run_pass(planned, u, visit, lambda *_: None)
+    run_pass(planned, u, visit)
     with torch.no_grad():
         x = F.relu(residual.norm(residual.first(u[:10])))
         p = residual.nb(residual.b(F.relu(residual.na(residual.a(x))))) + residual.project(x)

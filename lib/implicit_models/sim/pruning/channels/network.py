@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
-
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -14,44 +11,20 @@ from implicit_models.sim.pruning.channels.recipe import Found, cut_channels
 from implicit_models.sim.pruning.channels.report import ChannelReport, CutLayer
 from implicit_models.sim.pruning.channels.settings import Channels
 from implicit_models.sim.pruning.channels.spaces import Labels, labels_of
-from implicit_models.sim.pruning.files import save_state
 from implicit_models.sim.pruning.layers import Plan, plan
+from implicit_models.sim.pruning.pruned_networks import PrunedNetwork
 from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
 from implicit_models.sim.pruning.sparse_networks import _difference
-from implicit_models.summaries import summary
 from implicit_models.tracing.nodes import Convolution, Graph, Linear
 
 TRIED = 3  # samples that the smaller network is tried on
 
 
-class SmallerNetwork(nn.Module):
-    """A network whose convolutions, linear layers and batch norms have fewer channels. Inputs and outputs are those of
-    the network.
+class SmallerNetwork(PrunedNetwork):
+    """A network whose convolutions, linear layers and batch norms have fewer channels: a traced module of torch's own
+    ones under the names that they had."""
 
-    Args:
-        network: what is left, a traced module of torch's own ones under the names that they had.
-        report: what that is.
-    """
-
-    def __init__(self, network: nn.Module, report: ChannelReport):
-        super().__init__()
-        self.network, self.report = network, report
-
-    def __repr__(self) -> str:
-        return summary(self, "network", "report")
-
-    def forward(self, u: Float[Tensor, "N ..."]) -> Tensor:
-        """Outputs of the smaller network."""
-        return self.network(u)
-
-    def dense(self) -> nn.Module:
-        """A copy of the smaller network as an ordinary module, for state_dict, torch.compile, export and everything
-        else that takes a module, without this library."""
-        return copy.deepcopy(self.network)
-
-    def save(self, path: str | Path) -> None:
-        """Write its parameters and buffers; `load_state` reads them for `dense()`."""
-        save_state(self.network.state_dict(), path)
+    report: ChannelReport
 
 
 def smaller_network(

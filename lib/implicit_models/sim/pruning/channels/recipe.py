@@ -30,12 +30,12 @@ from torch import Tensor
 
 from implicit_models.sim.parallel.run import one_blas_thread
 from implicit_models.sim.pruning.channels.allocation import Costs, costs_of, shared_out
-from implicit_models.sim.pruning.channels.passes import through_network
 from implicit_models.sim.pruning.channels.settings import Channels
 from implicit_models.sim.pruning.channels.spaces import Labels, Space
 from implicit_models.sim.pruning.effects import effects
 from implicit_models.sim.pruning.layers import Layer, Plan, Weighted
 from implicit_models.sim.pruning.moments import Moments, Target, moments, samples
+from implicit_models.sim.pruning.passes import run_pass
 from implicit_models.sim.pruning.refitted import refitted
 from implicit_models.sim.pruning.rows import Rows, rows_of
 from implicit_models.sim.pruning.settings import OptimalBrainSurgeon
@@ -163,13 +163,12 @@ def _effects(run: _Run, new: dict[str, Weighted], few: Tensor) -> list[Float[np.
 def _look(run: _Run, few: Tensor) -> None:
     """Moments of all layers on the network's own values, and what the rest of their pre-activations varies by."""
 
-    def visit(k: int, layer: Layer, x: Tensor, target: Target) -> Weighted:
+    def watch(k: int, layer: Layer, x: Tensor, target: Target) -> None:
         run.problems.append(_problem(run, k, layer, x, target, 0)[0])
         rest = target(slice(None))[1].double()
         run.varying.append(rest.var((0, 2), unbiased=False).numpy())
-        return layer.node
 
-    through_network(run.plan, few, visit)
+    run_pass(run.plan, few, None, watch)
 
 
 def _problem(run: _Run, k: int, layer: Layer, x: Tensor, target: Target, rounded: int) -> tuple[Rows, Moments]:
@@ -244,7 +243,7 @@ def _pass(run: _Run, u: Tensor, rounded: int, *, final: bool) -> dict[str, Weigh
     done: dict[int, Weighted] = {}
     early = run.removed(before=-1)
     links = run.labels.links_without(run.plan.graph, early)
-    new = through_network(run.plan, u, visit, links)
+    new = run_pass(run.plan, u, visit, links=links)
     for k, layer in enumerate(run.plan.layers):  # rows that were chosen to go after they were fitted
         alive = _rows_left(run, k)
         if final:

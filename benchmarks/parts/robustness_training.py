@@ -1,6 +1,6 @@
 """An implicit classifier of Fashion-MNIST trained with interval bounds: certified accuracy on the whole test set.
 
-    python -m benchmarks.robustness_training [--quick] [--json FILE]
+    python -m benchmarks.parts.robustness_training [--quick] [--json FILE]
 
 64 states, kappa = .95, biases; radius .016 in pixel units, boxes not cut to [0, 1]. Certified: the dual bound of every
 margin is positive, its rounding deducted. Beside it the interval bound, the accuracy under projected gradient steps on
@@ -77,4 +77,4 @@ def run(quick: bool) -> harness.Report:
 
 
 if __name__ == "__main__":
-    harness.main("robustness_training", run)
+    harness.main("parts.robustness_training", run)

@@ -1,6 +1,6 @@
 """The sensitivity matrix of a large sparse model by the adjoint, against the published iteration of n x p numbers.
 
-    python -m benchmarks.robustness_sensitivity [--quick] [--json FILE]
+    python -m benchmarks.parts.robustness_sensitivity [--quick] [--json FILE]
 
 A cyclic model of 20,000 states, ten entries a row of A and five of B, p = 784, q = 10. Both sides run in a process of
 their own, so that the peak of its memory is theirs; both matrices are compared entry by entry, and ours with its own
@@ -81,7 +81,7 @@ def child(side: str, n: int) -> None:
 
 
 def _run(side: str, n: int) -> dict:
-    code = f"from benchmarks.robustness_sensitivity import child; child({side!r}, {n})"
+    code = f"from benchmarks.parts.robustness_sensitivity import child; child({side!r}, {n})"
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
@@ -188,4 +188,4 @@ def run(quick: bool) -> harness.Report:
 
 
 if __name__ == "__main__":
-    harness.main("robustness_sensitivity", run)
+    harness.main("parts.robustness_sensitivity", run)

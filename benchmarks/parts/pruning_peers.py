@@ -192,4 +192,4 @@ def _pass(plan, u, rows: Callable[[int, object, Moments], np.ndarray], targets: 
         return layer.with_kernels(W / factor[:, None], bias / factor)
 
     with torch.no_grad():
-        return run_pass(plan, u, visit, lambda *_: None)
+        return run_pass(plan, u, visit)

@@ -1,0 +1,1 @@
+"""What benchmarks are made of: the peers that a user would write or take instead, and parts that run alone too."""

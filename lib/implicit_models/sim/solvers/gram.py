@@ -24,7 +24,8 @@ class Gram:
     """A Gram matrix that has been checked, for many calls of `solve_rows`, `path_rows` and `duality_gap` on it.
 
     These check a plain array at every call, which takes longer than a row. A `Gram` is checked here, once, and is taken
-    in place of G; an array that is float64 and contiguous is not copied, and must not be changed afterwards.
+    in place of G; an array that is float64, contiguous and can be written is not copied, and must not be changed
+    afterwards.
 
     Attributes:
         matrix: (d, d), read-only, float64.
@@ -34,11 +35,14 @@ class Gram:
     """
 
     matrix: Float[np.ndarray, "d d"] = field(repr=False)
+    _held: Float[np.ndarray, "d d"] = field(init=False, repr=False)  # the same, for kernels
 
     def __post_init__(self) -> None:
-        view = checked_matrix(self.matrix).view()
+        held = checked_matrix(self.matrix)
+        view = held.view()
         view.setflags(write=False)
         object.__setattr__(self, "matrix", view)
+        object.__setattr__(self, "_held", held)
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -138,11 +142,11 @@ def check_problem(G, C, zz, kappa, ball_mask, beta, ridge, rtol, atol) -> Any:
 
 def check_rows(G, C, zz, kappa, ball_mask, beta, ridge) -> Any:
     """The part of `check_problem` that is the problem alone: (G, C, zz, kappa (r,), ball, beta (r,), ridge)."""
-    G = G.matrix if isinstance(G, Gram) else checked_matrix(G)
+    G = G._held if isinstance(G, Gram) else checked_matrix(G)
     C, zz = as_matrix(C, "C"), np.asarray(zz)
     if zz.dtype.kind not in "fiub":
         raise TypeError(f"zz must hold real numbers; got dtype {zz.dtype}")
-    C, zz = (np.ascontiguousarray(v, np.float64) for v in (C, zz))
+    C, zz = _as_kernels_take(C), _as_kernels_take(zz)
     d, r = len(G), len(C)
     if C.shape[1] != d or zz.shape != (r,):
         raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got {G.shape}, {C.shape}, {zz.shape}")
@@ -152,9 +156,15 @@ def check_rows(G, C, zz, kappa, ball_mask, beta, ridge) -> Any:
     return G, C, zz, kappa, ball, beta, _weight("ridge", ridge)
 
 
+def _as_kernels_take(values) -> np.ndarray:
+    """Contiguous, float64, and free to be written, which is a type of its own to numba: every kernel would be compiled
+    once more for arrays that are not, such as memory maps."""
+    return np.require(values, np.float64, ["C", "W"])
+
+
 def checked_matrix(G) -> np.ndarray:
     """G as a contiguous float64 array that may be a Gram matrix: finite, symmetric, |G_ij|^2 <= G_ii G_jj."""
-    G = np.ascontiguousarray(as_matrix(G, "G"), np.float64)
+    G = _as_kernels_take(as_matrix(G, "G"))
     if G.shape != (len(G), len(G)):
         raise ValueError(f"G must be (d, d), C (r, d), zz (r,); got G {G.shape}")
     diagonal = np.diag(G).copy()

@@ -54,3 +54,17 @@ def test_says_what_is_wrong(rows, change, message):
 def test_must_be_square():
     with pytest.raises(ValueError, match=r"G must be \(d, d\)"):
         Gram(np.ones((2, 3)))
+
+
+def test_no_kernel_is_compiled_anew_for_arrays_that_cannot_be_written():
+    from implicit_models.sim.solvers.row_kernels import solve_chunk
+
+    M = np.random.default_rng(2).normal(size=(30, 6))
+    G, C, zz = gram(M, M[:, :2] + 0.1)
+    first = solve_rows(G, C, zz, kappa=0.5).A
+    known = list(solve_chunk.signatures)
+    for v in (G, C, zz):
+        v.setflags(write=False)
+    np.testing.assert_array_equal(solve_rows(Gram(G), C, zz, kappa=0.5).A, first)
+    np.testing.assert_array_equal(solve_rows(G, C, zz, kappa=0.5).A, first)
+    assert list(solve_chunk.signatures) == known
